@@ -1,0 +1,205 @@
+"""RunConfig: the keys of a run. What a component itself can be told is in that component's own
+config dataclass.
+
+Three short forms are accepted everywhere: ``env: gsm8k/math`` for ``env: {use: gsm8k/math}``,
+``model: tiny`` for ``model: {name: tiny}`` and ``placement: ray`` for ``placement: {kind: ray}``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from axisrl.config.base import Config
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Use:
+    """``use: plugin/component`` and that component's own options beside it."""
+
+    use: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelConfig(Config):
+    """Which model is trained."""
+
+    short_form: ClassVar[str] = "name"
+
+    name: str
+    """A folder, a named model (``tiny``, ``smollm2-135m``; see ``axisrl models``) or a Hugging
+    Face id."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Type the engine and the trainer compute in."""
+    device: str = "auto"
+    """``auto``: cuda when there is one, else cpu."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplingConfig(Config):
+    """How tokens are drawn."""
+
+    temperature: float = 1.0
+    """0 is greedy (evaluation only: a greedy policy has nothing to learn from)."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0 is off."""
+    min_p: float = 0.0
+    max_tokens: int = 256
+    """Most tokens of one model call."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a turn."""
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0:
+            raise ValueError(f"temperature {self.temperature} is below 0")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p {self.top_p} is not in (0, 1]")
+        if not 0 <= self.min_p < 1:
+            raise ValueError(f"min_p {self.min_p} is not in [0, 1)")
+        if self.top_k < 0 or self.max_tokens < 1:
+            raise ValueError(
+                f"top_k {self.top_k} must be >= 0 and max_tokens {self.max_tokens} >= 1"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RolloutConfig(Config):
+    """How episodes are played."""
+
+    group_size: int = 8
+    """Rollouts of one task."""
+    min_group_size: int = 2
+    """A group with fewer usable rollouts is dropped and counted."""
+    max_turns: int = 1
+    """Model calls of one rollout; at the limit the outcome is ``truncated``."""
+    max_context: int = 4096
+    """Tokens of one path; a rollout that reaches it is ``truncated``."""
+    sampling: SamplingConfig = SamplingConfig()
+    workers: int = 1
+    """Rollout worker processes (``placement: ray``)."""
+    max_inflight: int = 64
+    """Rollouts that run at once in one worker."""
+    boot_timeout_s: float = 60.0
+    """Building and resetting an environment."""
+    run_timeout_s: float = 600.0
+    """All turns of one rollout."""
+    score_timeout_s: float = 60.0
+    """Each verifier, on its own clock: scoring is still possible when the run's time is up."""
+    max_failed_fraction: float = 0.3
+    """The run stops when more than this share of a window's rollouts failed for reasons that are
+    not the policy's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainConfig(Config):
+    """How much is learnt from what."""
+
+    updates: int = 100
+    """Optimizer steps of the whole run."""
+    batch_size: int = 64
+    """Rollouts of one optimizer step; a multiple of ``rollout.group_size``."""
+    updates_per_sync: int = 1
+    """Optimizer steps taken from one window of rollouts before the engines get new weights."""
+    max_tokens_per_batch: int = 4096
+    """Tokens of one packed micro-batch."""
+    zero_std_groups: Literal["keep", "drop"] = "keep"
+    """Groups whose rewards are all equal: kept (advantage 0, in every denominator) or dropped and
+    counted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvalConfig(Config):
+    """Held-out evaluation: greedy once, and pass@k where ``samples`` > 1."""
+
+    dataset: Use
+    every: int = 0
+    """Updates between evaluations; 0 is only at the end."""
+    at_start: bool = True
+    """Before the first update."""
+    tasks: int = 0
+    """First so many tasks; 0 is all."""
+    samples: int = 1
+    """k of pass@k, drawn with ``rollout.sampling``; 1 is the greedy pass alone."""
+    save_rollouts: bool = True
+    """Keep every evaluation rollout in ``rollouts/eval-*.jsonl``."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointConfig(Config):
+    """When the run is saved. The end of the run and SIGTERM always save."""
+
+    every: int = 50
+    """Updates between checkpoints; 0 is only at the end."""
+    keep: int = 2
+    """Newest checkpoints kept."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlacementConfig(Config):
+    """Where the actors live."""
+
+    short_form: ClassVar[str] = "kind"
+
+    kind: Literal["inline", "ray"] = "inline"
+    """``inline``: in this process. ``ray``: one process an actor."""
+    address: str = ""
+    """Ray cluster to join; empty starts a local one."""
+    cpus_per_actor: float = 0.5
+    gpus_engine: float = 0.0
+    gpus_trainer: float = 0.0
+    sync_timeout_s: float = 300.0
+    """An engine that has not echoed new weights after this is an error naming the rank and both
+    versions."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunConfig(Config):
+    """A whole run."""
+
+    name: str = ""
+    """Name of the run folder; empty makes one from the recipe and the time."""
+    seed: int = 0
+    model: ModelConfig
+    dataset: Use
+    env: Use
+    verifiers: dict[str, Use] = field(default_factory=dict)
+    """Name of the verdict -> verifier."""
+    reward: Use = Use(use="core/sum")
+    advantage: Use
+    loss: Use
+    packer: Use = Use(use="core/linear")
+    store: Use = Use(use="core/shm")
+    engine: Use
+    trainer: Use
+    loggers: tuple[Use, ...] = (Use(use="core/console"), Use(use="core/jsonl"))
+    rollout: RolloutConfig = RolloutConfig()
+    train: TrainConfig = TrainConfig()
+    eval: EvalConfig | None = None
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    placement: PlacementConfig = PlacementConfig()
+    plugins: tuple[str, ...] = ()
+    """Plugins to activate besides those the components name (observers)."""
+
+    def __post_init__(self) -> None:
+        rollout, train = self.rollout, self.train
+        group, batch = rollout.group_size, train.batch_size
+        if batch % group:
+            raise ValueError(
+                f"train.batch_size {batch} is not a multiple of rollout.group_size {group}"
+            )
+        if rollout.min_group_size > group:
+            raise ValueError(
+                f"rollout.min_group_size {rollout.min_group_size} is over group_size {group}"
+            )
+        if train.updates % train.updates_per_sync:
+            raise ValueError(
+                f"train.updates {train.updates} is not a multiple of "
+                f"train.updates_per_sync {train.updates_per_sync}"
+            )
+
+    @property
+    def groups_per_window(self) -> int:
+        """Tasks dispatched for one window of rollouts."""
+        return self.train.batch_size * self.train.updates_per_sync // self.rollout.group_size

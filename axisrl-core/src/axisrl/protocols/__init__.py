@@ -1,0 +1,48 @@
+"""The contracts a plugin's components satisfy: one small file a kind, typed Protocols, no base
+classes.
+
+Constructor contract of every component: ``Target(config, context)`` with its own config dataclass
+(or ``None`` where it declares none) and a :class:`axisrl.types.BuildContext`.
+:mod:`axisrl.protocols.loss` and :mod:`axisrl.protocols.correction` name torch types for type
+checkers only.
+"""
+
+from axisrl.protocols.advantage import Advantage
+from axisrl.protocols.blackbox import AdaptorContext, BlackboxAdaptor, HarnessOutcome, ProxySession
+from axisrl.protocols.correction import Correction, CorrectionResult
+from axisrl.protocols.dataset import TaskDataset
+from axisrl.protocols.engine import RolloutEngine
+from axisrl.protocols.env import Env
+from axisrl.protocols.handles import HandleStore
+from axisrl.protocols.loss import Loss, LossInputs, LossResult, LossStat
+from axisrl.protocols.metrics import MetricLogger
+from axisrl.protocols.model import ModelSource
+from axisrl.protocols.packer import Packer
+from axisrl.protocols.reward import Reward
+from axisrl.protocols.trainer import TrainerBackend
+from axisrl.protocols.verifier import Rollout, Verifier
+
+__all__ = [
+    "AdaptorContext",
+    "Advantage",
+    "BlackboxAdaptor",
+    "Correction",
+    "CorrectionResult",
+    "Env",
+    "HandleStore",
+    "HarnessOutcome",
+    "Loss",
+    "LossInputs",
+    "LossResult",
+    "LossStat",
+    "MetricLogger",
+    "ModelSource",
+    "Packer",
+    "ProxySession",
+    "Reward",
+    "Rollout",
+    "RolloutEngine",
+    "TaskDataset",
+    "TrainerBackend",
+    "Verifier",
+]

@@ -1,0 +1,48 @@
+"""RolloutEngine: samples tokens. Token ids in, ids with logprobs and weight versions out."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from axisrl.types import GenerateRequest, GenerateResult, ModelSpec, WeightAck, WeightUpdate
+
+
+class RolloutEngine(Protocol):
+    """Serves one model, many requests at once (continuous batching is the engine's business)."""
+
+    async def start(self, model: ModelSpec) -> None:
+        """Load the model as version 0. Raises ``EnvironmentProblem`` when it cannot."""
+        ...
+
+    async def generate(self, request: GenerateRequest) -> GenerateResult:
+        """Sample until a stop token, a stop string, ``max_tokens`` or the context limit.
+
+        The sampled stop token is part of the result. Waits while paused. An aborted request
+        returns what it
+        has, with ``finish_reason="abort"``. A prompt that leaves no room raises ``EngineFailure``.
+        """
+        ...
+
+    async def abort(self, session: str | None = None) -> int:
+        """End the running requests of a session, or all of them; returns how many."""
+        ...
+
+    async def update_weights(self, update: WeightUpdate) -> WeightAck:
+        """Load new weights and flush every cached prefix. Echoes the version and the checksum of
+        what it now serves.
+
+        Refuses (``WeightSyncError``) while requests run: pause and abort, or wait, first.
+        """
+        ...
+
+    async def pause(self) -> None:
+        """Start no new request until ``resume``; running ones go on."""
+        ...
+
+    async def resume(self) -> None:
+        """Undo ``pause``."""
+        ...
+
+    async def stop(self) -> None:
+        """Free the model; idempotent."""
+        ...

@@ -1,0 +1,33 @@
+"""MetricLogger: where numbers and rollout tables go. Only the driver talks to loggers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from axisrl.plugins.events import RunInfo
+from axisrl.types import RolloutRow
+
+
+class MetricLogger(Protocol):
+    """A logger that fails is reported once and never ends a run."""
+
+    def start(self, run: RunInfo, resume: Mapping[str, Any] | None) -> None:
+        """``resume`` is what ``state_dict`` returned at the checkpoint the run continues from."""
+        ...
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """Called once a step, steps strictly increasing; unmeasured values are absent."""
+        ...
+
+    def rollouts(self, step: int, rows: Sequence[RolloutRow]) -> None:
+        """A few sample rollouts of the step."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON that lets a resumed run continue the same record (a W&B run id)."""
+        ...
+
+    def finish(self, outcome: str) -> None:
+        """Flush and close; ``outcome`` is "completed", "failed" or "interrupted"."""
+        ...

@@ -1,0 +1,431 @@
+"""Data contracts between the parts of axisrl: frozen dataclasses with documented shapes.
+
+Arrays are numpy (int32 ids and versions, float32 logprobs); torch appears only in
+:mod:`axisrl.protocols.loss`.
+The token tree itself is :mod:`axisrl.trace`. Nothing here does I/O.
+
+Shape suffixes: ``T`` tokens of one row, ``N`` tokens of one packed batch, ``R`` rows of one packed
+batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int32]
+FloatArray = NDArray[np.float32]
+BoolArray = NDArray[np.bool_]
+Payload = NDArray[Any]
+
+Role = Literal["system", "user", "assistant", "tool"]
+FinishReason = Literal["stop", "length", "abort"]
+Aggregation = Literal["token_mean", "sequence_mean_token_mean", "sequence_mean_token_sum_norm"]
+
+
+class Outcome(StrEnum):
+    """How a rollout ended. Only the first three are the policy's own doing and are trained on."""
+
+    COMPLETED = "completed"
+    TRUNCATED = "truncated"
+    POLICY_ERROR = "policy_error"
+    ENV_ERROR = "env_error"
+    VERIFIER_ERROR = "verifier_error"
+    ENGINE_ERROR = "engine_error"
+    HARNESS_ERROR = "harness_error"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+
+    @property
+    def trainable(self) -> bool:
+        """True when the policy is answerable for the result; the others leave statistics and
+        denominators."""
+        return self in (Outcome.COMPLETED, Outcome.TRUNCATED, Outcome.POLICY_ERROR)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A call the policy asked for. ``arguments`` is parsed JSON and stays data: nothing evaluates
+    it."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One chat message. Text only labels what happened; the tokens of record are in the trace."""
+
+    role: Role
+    content: str
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+
+    def to_chat(self) -> dict[str, Any]:
+        """The dict a chat template takes; absent fields are left out."""
+        chat: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.name is not None:
+            chat["name"] = self.name
+        if self.tool_call_id is not None:
+            chat["tool_call_id"] = self.tool_call_id
+        if self.tool_calls:
+            chat["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": dict(call.arguments)},
+                }
+                for call in self.tool_calls
+            ]
+        return chat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One problem. ``data`` is JSON; envs and verifiers read their fields from it and raise when
+    one is missing."""
+
+    id: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What the policy sees next.
+
+    ``messages`` are appended to the conversation. With ``replace`` they *are* the conversation
+    from here on
+    (compaction, stripped thoughts): the trace branches instead of pretending the history was
+    always so.
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """What the policy did in one turn: the decoded text of the sampled tokens (special tokens
+    skipped)."""
+
+    text: str
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """The environment's answer to an action. ``observation`` is required unless ``done`` or
+    ``truncated``."""
+
+    observation: Observation | None = None
+    reward_parts: Mapping[str, float] = field(default_factory=dict)
+    done: bool = False
+    truncated: bool = False
+    policy_error: str | None = None
+    """Set when the policy broke the rules (unparsable call, out of budget); ends up as
+    Outcome.POLICY_ERROR if done."""
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How tokens are drawn. ``temperature`` 0 is greedy; ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0
+    are off."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    max_tokens: int = 256
+    """Most tokens of one model call."""
+    stop: tuple[str, ...] = ()
+    """Generation ends once the decoded text contains one of these; the tokens stay in the
+    result."""
+    stop_token_ids: tuple[int, ...] = ()
+    """In addition to the model's own end-of-turn tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateRequest:
+    """Token ids in. ``seed`` and ``sampled_before`` make a resumed request draw what the whole one
+    would have drawn:
+    the random number of the i-th sampled token depends on (seed, i) alone."""
+
+    id: str
+    prompt_ids: IntArray
+    sampling: SamplingParams
+    seed: int
+    sampled_before: int = 0
+    """Tokens of this model call that ``prompt_ids`` already ends with (partial rollout)."""
+    session: str = ""
+    """Requests of one rollout share it, so that a router can keep them on one replica's prefix
+    cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateResult:
+    """Token ids out, label-aligned with nothing: entry i describes the i-th *sampled* token."""
+
+    ids: IntArray
+    logprobs: FloatArray
+    """Log-probability of each sampled token under the distribution it was drawn from (temperature
+    and masks applied)."""
+    versions: IntArray
+    """Weight version that sampled each token."""
+    finish_reason: FinishReason
+    cached_tokens: int = 0
+    routing: Handle | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handle:
+    """A name for an array in a store; small, picklable, JSON. ``rows`` reads a slice of the first
+    axis."""
+
+    store: str
+    key: str
+    shape: tuple[int, ...]
+    dtype: str
+    owner: str
+    checksum: int
+    """CRC-32 of the whole array's bytes, checked on read of the whole."""
+    rows: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStats:
+    """What a handle store holds now."""
+
+    items: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorMeta:
+    """Name, shape and dtype of one weight, in Hugging Face naming."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightUpdate:
+    """New weights on offer. The receiver loads them, recomputes ``checksum`` over what it now
+    serves and echoes both."""
+
+    version: int
+    transport: Literal["shared_memory", "cuda_ipc", "nccl", "disk"]
+    location: str
+    """A path for ``shared_memory`` and ``disk``; a rendezvous address otherwise."""
+    tensors: tuple[TensorMeta, ...]
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightAck:
+    """An engine's echo after an update; both fields must equal the update's."""
+
+    version: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """A model on disk: a folder with config.json, tokenizer files and safetensors."""
+
+    name: str
+    path: Path
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    device: str = "auto"
+    """``auto`` is cuda when there is one, else cpu."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A verifier's judgement. ``score`` None means it could not judge: that needs ``error`` and is
+    never reward 0."""
+
+    score: float | None
+    passed: bool = False
+    detail: str = ""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardResult:
+    """``total`` is what the advantage sees; ``parts`` are logged; ``per_turn`` has one entry a
+    turn when given."""
+
+    total: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    per_turn: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutSummary:
+    """What the driver knows about a rollout: ids, counts, scores and one handle. At most 1 KiB
+    pickled."""
+
+    id: str
+    task_id: str
+    group: int
+    """Number of the group in dispatch order; canonical order of a window whatever finished
+    first."""
+    member: int
+    outcome: Outcome
+    reward: float | None
+    parts: Mapping[str, float] = field(default_factory=dict)
+    passed: bool = False
+    turns: int = 0
+    sampled_tokens: int = 0
+    prompt_tokens: int = 0
+    versions: tuple[int, int] = (0, 0)
+    """Oldest and newest weight version among the sampled tokens."""
+    trace: Handle | None = None
+    error: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutGroup:
+    """Usable rollouts of one task, in member order; what an advantage is computed from."""
+
+    group: int
+    task_id: str
+    members: tuple[RolloutSummary, ...]
+
+    @property
+    def rewards(self) -> FloatArray:
+        """float32[members]."""
+        return np.asarray([member.reward for member in self.members], dtype=np.float32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvantageResult:
+    """One entry a member; each is shape () (the same for all its trained tokens) or (trained
+    tokens,)."""
+
+    advantages: tuple[FloatArray, ...]
+    returns: tuple[FloatArray, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One row for the trainer, label-aligned: entry t describes the prediction of ``labels[t]``,
+    the token after ``ids[t]``.
+
+    All arrays are (T,). Values where ``loss_mask`` is False are meaningless and may be NaN.
+    """
+
+    trajectory: int
+    """Rows of one rollout share it: "sequence" in every aggregation means trajectory, never row."""
+    ids: IntArray
+    labels: IntArray
+    loss_mask: BoolArray
+    advantages: FloatArray
+    rollout_logprobs: FloatArray
+    versions: IntArray
+    temperature: FloatArray
+    weights: FloatArray | None = None
+    """Share of the global loss each token carries, denominators already applied
+    (:mod:`axisrl.runtime.batch`)."""
+    old_logprobs: FloatArray | None = None
+    returns: FloatArray | None = None
+    old_values: FloatArray | None = None
+    handles: Mapping[str, Handle] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackBudget:
+    """``max_tokens`` of one packed batch, and how many ranks must each get the same number of
+    batches."""
+
+    max_tokens: int
+    ranks: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedBatch:
+    """Rows laid end to end. ``columns`` holds every per-token array of :class:`Sample` that is
+    set, each (N,).
+
+    Row r is ``[row_starts[r], row_starts[r + 1])``; ``rows[r]`` is its index in the packed list of
+    samples;
+    ``positions`` restart at 0 in each row. ``columns["trajectory"]`` (int32) repeats the sample's
+    trajectory.
+    """
+
+    rank: int
+    rows: tuple[int, ...]
+    row_starts: IntArray
+    positions: IntArray
+    columns: Mapping[str, NDArray[Any]]
+
+    @property
+    def tokens(self) -> int:
+        """N."""
+        return int(self.row_starts[-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A number on its way to a logger, mergeable: means by weight, extrema as extrema. Absent is
+    absent, not 0."""
+
+    value: float
+    weight: float = 1.0
+    reduce: Literal["mean", "sum", "min", "max"] = "mean"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStats:
+    """What one optimizer step measured."""
+
+    metrics: Mapping[str, Metric]
+    tokens: int
+    trained_tokens: int
+    learning_rate: float
+    grad_norm: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutRow:
+    """One line of ``rollouts/step-*.jsonl``: everything a person wants to read about a rollout."""
+
+    step: int
+    summary: RolloutSummary
+    messages: tuple[Message, ...]
+    advantage: float | None = None
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildContext:
+    """What a component may know besides its own config. No globals: a test passes its own."""
+
+    run_dir: Path
+    seed: int = 0
+    logger: logging.Logger = field(default_factory=lambda: logging.getLogger("axisrl"))
+    clock: Callable[[], float] = time.monotonic
+    services: Mapping[str, Any] = field(default_factory=dict)
+    """Named services of the run; ``model`` (:class:`ModelSpec`) is always there inside a run."""
+
+    def rng(self, *names: str | int) -> np.random.Generator:
+        """A generator of its own for each name, from the run's seed."""
+        words = [
+            self.seed,
+            *(n if isinstance(n, int) else int.from_bytes(n.encode(), "big") for n in names),
+        ]
+        return np.random.default_rng(words)
