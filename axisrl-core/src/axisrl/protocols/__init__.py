@@ -15,7 +15,7 @@ from axisrl.protocols.engine import RolloutEngine
 from axisrl.protocols.env import Env
 from axisrl.protocols.handles import HandleStore
 from axisrl.protocols.loss import Loss, LossInputs, LossResult, LossStat
-from axisrl.protocols.metrics import MetricLogger
+from axisrl.protocols.metrics import MetricLogger, ProgressLogger
 from axisrl.protocols.model import ModelSource
 from axisrl.protocols.packer import Packer
 from axisrl.protocols.reward import Reward
@@ -38,6 +38,7 @@ __all__ = [
     "MetricLogger",
     "ModelSource",
     "Packer",
+    "ProgressLogger",
     "ProxySession",
     "Reward",
     "Rollout",

@@ -39,5 +39,8 @@ class HandleStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """Free everything this store holds; idempotent."""
+        """Free everything this store holds, whichever process put it; idempotent.
+
+        It ends the store for the whole run, so only the driver calls it; workers just end.
+        """
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from axisrl.plugins.events import RunInfo
 from axisrl.types import RolloutRow
@@ -21,7 +21,7 @@ class MetricLogger(Protocol):
         ...
 
     def rollouts(self, step: int, rows: Sequence[RolloutRow]) -> None:
-        """A few sample rollouts of the step."""
+        """A few sample rollouts of the step, before its ``scalars``."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -30,4 +30,14 @@ class MetricLogger(Protocol):
 
     def finish(self, outcome: str) -> None:
         """Flush and close; ``outcome`` is "completed", "failed" or "interrupted"."""
+        ...
+
+
+@runtime_checkable
+class ProgressLogger(Protocol):
+    """A logger that also shows what happens between steps."""
+
+    def progress(self, phase: str, done: int, total: int) -> None:
+        """``done`` of ``total`` parts of a phase ("rollout", "train", "eval", ...); ``total`` 0 is
+        unknown."""
         ...

@@ -1,0 +1,115 @@
+"""Registers the core's own components, ``core/...``. Imports none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from axisrl.plugins import (
+    DatasetComponent,
+    HandleStoreComponent,
+    LoggerComponent,
+    PackerComponent,
+    RewardComponent,
+    hookimpl,
+)
+
+_CONFIG = "axisrl.builtin.config"
+
+
+@hookimpl
+def axisrl_handle_stores() -> Iterable[HandleStoreComponent]:
+    """Where heavy arrays live, by how far a handle can travel."""
+    return (
+        HandleStoreComponent(
+            name="memory",
+            target="axisrl.builtin.memory_handles:MemoryHandleStore",
+            summary="Arrays in this process",
+            reach="process",
+        ),
+        HandleStoreComponent(
+            name="shm",
+            target="axisrl.builtin.shm_handles:SharedMemoryHandleStore",
+            config=f"{_CONFIG}:SharedMemoryConfig",
+            summary="Arrays in mapped files of this machine's shared memory",
+            reach="machine",
+        ),
+        HandleStoreComponent(
+            name="ray",
+            target="axisrl.builtin.ray_handles:RayHandleStore",
+            summary="Arrays in Ray's object store, on every node",
+            extras=("ray",),
+            modules=("ray",),
+            reach="cluster",
+        ),
+    )
+
+
+@hookimpl
+def axisrl_packers() -> Iterable[PackerComponent]:
+    """Row packing without shared prefixes."""
+    return (
+        PackerComponent(
+            name="linear",
+            target="axisrl.builtin.linear_packer:LinearPacker",
+            summary="Rows end to end, first-fit-decreasing under the token budget",
+        ),
+    )
+
+
+@hookimpl
+def axisrl_rewards() -> Iterable[RewardComponent]:
+    """The reward of a run that names none."""
+    return (
+        RewardComponent(
+            name="sum",
+            target="axisrl.builtin.sum_reward:SumReward",
+            config=f"{_CONFIG}:SumRewardConfig",
+            summary="Weighted sum of verifier scores and the env's reward parts",
+        ),
+    )
+
+
+@hookimpl
+def axisrl_datasets() -> Iterable[DatasetComponent]:
+    """Tasks from a file."""
+    return (
+        DatasetComponent(
+            name="tasks",
+            target="axisrl.builtin.tasks_dataset:TasksDataset",
+            config=f"{_CONFIG}:TasksConfig",
+            summary="One JSON object a line of a local file",
+        ),
+    )
+
+
+@hookimpl
+def axisrl_metric_loggers() -> Iterable[LoggerComponent]:
+    """Where numbers and samples go."""
+    return (
+        LoggerComponent(
+            name="console",
+            target="axisrl.builtin.console_logger:ConsoleLogger",
+            config=f"{_CONFIG}:ConsoleConfig",
+            summary="Live view in a terminal, one line a step elsewhere",
+        ),
+        LoggerComponent(
+            name="jsonl",
+            target="axisrl.builtin.jsonl_logger:JsonlLogger",
+            summary="metrics.jsonl in the run folder",
+        ),
+        LoggerComponent(
+            name="tensorboard",
+            target="axisrl.builtin.tensorboard_logger:TensorBoardLogger",
+            summary="TensorBoard event files in the run folder",
+            extras=("tensorboard",),
+            modules=("tensorboard",),
+        ),
+        LoggerComponent(
+            name="wandb",
+            target="axisrl.builtin.wandb_logger:WandbLogger",
+            config=f"{_CONFIG}:WandbConfig",
+            summary="Weights & Biases: online, offline or disabled",
+            extras=("wandb",),
+            modules=("wandb",),
+        ),
+    )
