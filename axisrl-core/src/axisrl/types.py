@@ -294,6 +294,9 @@ class RolloutSummary:
     versions: tuple[int, int] = (0, 0)
     """Oldest and newest weight version among the sampled tokens."""
     trace: Handle | None = None
+    """:meth:`axisrl.trace.Trace.to_bytes` as uint8."""
+    record: Handle | None = None
+    """Messages and verdicts as JSON bytes (:mod:`axisrl.runtime.records`)."""
     error: str = ""
     seconds: float = 0.0
 

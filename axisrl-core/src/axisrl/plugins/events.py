@@ -46,7 +46,6 @@ class WorkerInfo:
 class RolloutFinished:
     """One rollout came home."""
 
-    step: int
     summary: RolloutSummary
 
 

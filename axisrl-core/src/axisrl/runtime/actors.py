@@ -1,0 +1,83 @@
+"""Actors: the plain classes a run is made of, and the handles through which they call each other.
+
+1. An actor is built from an :class:`ActorBoot`, which is small and picklable: everything heavy is rebuilt in place.
+2. It restores the driver's plugins first, so a worker with other versions fails in its constructor, with the reason.
+3. A handle's ``call`` is the only way in. The same classes run inline and as Ray actors
+   (:mod:`axisrl.runtime.placement`).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from axisrl.config.schema import RunConfig, Use
+from axisrl.plugins import ComponentRef, Kind
+from axisrl.plugins.events import WorkerInfo
+from axisrl.plugins.manager import PluginManager
+from axisrl.plugins.manifest import PluginManifest
+from axisrl.protocols import HandleStore
+from axisrl.types import BuildContext, ModelSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorBoot:
+    """What crosses the process border to make an actor."""
+
+    role: str
+    """Resource group: rollout, engine, trainer, recorder."""
+    rank: int
+    manifest: PluginManifest
+    config: RunConfig
+    run_dir: Path
+    model: ModelSpec
+
+
+class ActorHandle(Protocol):
+    """A reference to an actor, wherever it lives; picklable when the actor is remote."""
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """Run a method there. Its exception is raised here as itself; a dead actor is ``RunFailed``."""
+        ...
+
+
+class Actor:
+    """Base of all actors: plugins restored, components buildable, the store at hand."""
+
+    def __init__(self, boot: ActorBoot, store: HandleStore | None = None) -> None:
+        """``store`` is shared by actors of one process; None builds this process's own."""
+        self.boot = boot
+        self.plugins = PluginManager.restore(boot.manifest)
+        self.services: dict[str, Any] = {"model": boot.model}
+        self.store: HandleStore = store or self.build("store", boot.config.store, "store")
+
+    def build(self, kind: Kind, use: Use, path: str) -> Any:
+        """A component from its place in the config; errors name ``path``."""
+        return build_component(self.plugins, self.boot, self.services, (kind, use, path))
+
+    def started(self) -> None:
+        """Tell the plugins; the last line of every actor's constructor."""
+        self.plugins.worker_started(
+            WorkerInfo(
+                role=self.boot.role,
+                rank=self.boot.rank,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+            )
+        )
+
+
+def build_component(
+    plugins: PluginManager,
+    boot: ActorBoot,
+    services: dict[str, Any],
+    what: tuple[Kind, Use, str],
+) -> Any:
+    """Build ``what`` = (kind, use, config path) for a run."""
+    kind, use, path = what
+    ref = ComponentRef(kind=kind, use=use.use, options=dict(use.options))
+    context = BuildContext(run_dir=boot.run_dir, seed=boot.config.seed, services=services)
+    return plugins.build(kind, ref, context, path)

@@ -1,0 +1,107 @@
+"""Checkpoints: a folder that is whole or not there.
+
+1. Everything is written into a hidden temporary folder, every file is fsynced, the folder is renamed to
+   ``step-000012``, and ``COMPLETE`` is written last. Only a folder with that marker counts.
+2. :func:`latest` names an unfinished one and goes on to the one before it.
+3. ``state.json`` is the driver's part; ``trainer/`` is whatever the trainer backend saved. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import re
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from axisrl.errors import CheckpointError
+from axisrl.runtime.actors import ActorHandle
+
+_MARKER = "COMPLETE"
+_FOLDER = re.compile(r"step-(\d{6,})$")
+_LOGGER = logging.getLogger("axisrl.checkpoint")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """The driver at the border between two windows; all of it is in every checkpoint."""
+
+    step: int = 0
+    """Optimizer steps taken."""
+    version: int = 0
+    """Weight version the engines serve."""
+    cursor: int = 0
+    """Tasks handed out."""
+    tokens: int = 0
+    """Tokens sampled for training so far."""
+    pending: dict[str, float] | None = field(default_factory=dict)
+    """Metrics of ``step`` not yet logged, because its evaluation is still owed; None when all is settled."""
+    loggers: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+async def save_checkpoint(
+    run_dir: Path, state: RunState, trainer: ActorHandle, *, keep: int
+) -> Path:
+    """Write a checkpoint of ``state`` and the trainer, then drop all but the ``keep`` newest."""
+    folder = run_dir / "checkpoints"
+    final = folder / f"step-{state.step:06d}"
+    temporary = folder / f".{final.name}.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    (temporary / "trainer").mkdir(parents=True)
+    await trainer.call("save", temporary / "trainer")
+    (temporary / "state.json").write_text(json.dumps(dataclasses.asdict(state), indent=1))
+    for path in sorted(temporary.rglob("*")):
+        _fsync(path)
+    shutil.rmtree(final, ignore_errors=True)  # the same step saved again, or an unfinished one
+    os.replace(temporary, final)
+    (final / _MARKER).write_text("")
+    for path in (final / _MARKER, final, folder):
+        _fsync(path)
+    _drop_old(folder, keep)
+    return final
+
+
+def latest(run_dir: Path) -> Path | None:
+    """The newest complete checkpoint; unfinished ones are named in a warning and ignored."""
+    for _, path in sorted(_numbered(run_dir / "checkpoints"), reverse=True):
+        if (path / _MARKER).exists():
+            return path
+        _LOGGER.warning("checkpoint %s is unfinished (no %s file): ignored", path, _MARKER)
+    return None
+
+
+def read_state(checkpoint: Path) -> RunState:
+    """The driver's part. Raises ``CheckpointError`` when it cannot be read."""
+    try:
+        return RunState(**json.loads((checkpoint / "state.json").read_text()))
+    except (OSError, ValueError, TypeError) as problem:
+        raise CheckpointError(
+            f"checkpoint {checkpoint} cannot be read: {problem}",
+            fix="remove that folder to resume from the one before it",
+        ) from problem
+
+
+def _numbered(folder: Path) -> list[tuple[int, Path]]:
+    if not folder.is_dir():
+        return []
+    found = ((_FOLDER.match(path.name), path) for path in folder.iterdir())
+    return [(int(match[1]), path) for match, path in found if match]
+
+
+def _drop_old(folder: Path, keep: int) -> None:
+    complete = [p for _, p in sorted(_numbered(folder)) if (p / _MARKER).exists()]
+    for path in complete[: max(len(complete) - keep, 0)]:
+        (path / _MARKER).unlink()  # first, so that a kill in between leaves an unfinished one
+        shutil.rmtree(path)
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

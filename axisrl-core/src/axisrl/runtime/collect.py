@@ -1,0 +1,151 @@
+"""Collector: groups in, a training window out. Filters drop or keep, each with a counted reason.
+
+1. Tasks are dispatched until the window holds as many usable groups as its updates need.
+2. A rollout that failed for reasons that are not the policy's leaves its group; the group goes on while
+   ``min_group_size`` members remain. Nothing failed ever becomes reward 0.
+3. dispatched = kept + dropped, for every window (``rollout/dropped_*``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from axisrl.config.schema import RunConfig
+from axisrl.errors import RunFailed
+from axisrl.protocols import Advantage
+from axisrl.runtime.metrics import MetricWindow
+from axisrl.runtime.pool import GroupPlan, RolloutPool
+from axisrl.runtime.sampler import TaskSampler
+from axisrl.types import FloatArray, Metric, RolloutGroup, RolloutSummary, SamplingParams
+
+_MOST_ROUNDS = 20
+"""Refills of one window before the run gives up: with every group dropped it would never end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainGroup:
+    """A usable group and the advantage of each member: () or (trained tokens,)."""
+
+    group: RolloutGroup
+    advantages: tuple[FloatArray, ...]
+
+
+@dataclass(slots=True)
+class Window:
+    """What one sync's worth of rollouts produced."""
+
+    groups: list[TrainGroup] = field(default_factory=list)
+    played: list[RolloutSummary] = field(default_factory=list)
+    """Every rollout, the unusable ones included, in dispatch order."""
+    dropped: Counter[str] = field(default_factory=Counter)
+
+    def split(self, updates: int) -> list[list[TrainGroup]]:
+        """The groups of each optimizer step."""
+        size = len(self.groups) // updates
+        return [self.groups[i * size : (i + 1) * size] for i in range(updates)]
+
+
+class Collector:
+    """Fills windows from a task sampler."""
+
+    def __init__(
+        self, config: RunConfig, pool: RolloutPool, sampler: TaskSampler, advantage: Advantage
+    ) -> None:
+        self._config = config
+        self._pool = pool
+        self._sampler = sampler
+        self._advantage = advantage
+        self._sampling = SamplingParams(**dataclasses.asdict(config.rollout.sampling))
+
+    @property
+    def cursor(self) -> int:
+        """Tasks taken so far; also the number of the next group."""
+        return self._sampler.cursor
+
+    @cursor.setter
+    def cursor(self, value: int) -> None:
+        self._sampler.cursor = value
+
+    async def collect(self) -> Window:
+        """Play until the window is full. Raises ``RunFailed`` past ``max_failed_fraction``."""
+        window, needed = Window(), self._config.groups_per_window
+        for _ in range(_MOST_ROUNDS):
+            plans = [self._plan() for _ in range(needed - len(window.groups))]
+            for members in await self._pool.play("train", plans, self._sampling):
+                window.played += members
+                self._sort(members, window)
+            self._check_failures(window.played)
+            if len(window.groups) == needed:
+                return window
+        raise RunFailed(
+            f"{_MOST_ROUNDS} rounds of tasks gave {len(window.groups)} of {needed} usable groups; "
+            f"dropped: {dict(window.dropped)}",
+            fix="easier tasks, or train.zero_std_groups: keep",
+        )
+
+    def _plan(self) -> GroupPlan:
+        number = self._sampler.cursor
+        return GroupPlan(
+            number=number, task=self._sampler.take(), size=self._config.rollout.group_size
+        )
+
+    def _sort(self, members: Sequence[RolloutSummary], window: Window) -> None:
+        usable = tuple(member for member in members if member.reward is not None)
+        if len(usable) < self._config.rollout.min_group_size:
+            window.dropped["too_few_usable"] += 1
+            return
+        group = RolloutGroup(group=members[0].group, task_id=members[0].task_id, members=usable)
+        if self._config.train.zero_std_groups == "drop" and _is_flat(group):
+            window.dropped["zero_std"] += 1
+            return
+        result = self._advantage(group, None)
+        window.groups.append(TrainGroup(group=group, advantages=result.advantages))
+
+    def _check_failures(self, played: Sequence[RolloutSummary]) -> None:
+        failed = [one for one in played if one.reward is None]
+        limit = self._config.rollout.max_failed_fraction
+        if len(failed) > limit * len(played):
+            causes = Counter(f"{one.outcome}: {one.error}" for one in failed)
+            table = "\n".join(f"  {count:5d} x {cause}" for cause, count in causes.most_common(8))
+            raise RunFailed(
+                f"{len(failed)} of {len(played)} rollouts failed, over "
+                f"rollout.max_failed_fraction {limit:g}:\n{table}",
+                fix="mend the first cause, or raise the limit",
+            )
+
+
+def window_metrics(window: Window) -> MetricWindow:
+    """``reward/*`` and ``rollout/*`` of a window. Rewards are over usable rollouts, shares over all."""
+    metrics, played = MetricWindow(), window.played
+    for one in played:
+        usable = one.reward is not None
+        metrics.add("rollout/failed_frac", Metric(value=float(not usable)))
+        if one.reward is None:
+            metrics.add(f"rollout/{one.outcome}", Metric(value=1.0, reduce="sum"))
+            continue
+        metrics.add("reward/mean", Metric(value=one.reward))
+        metrics.add("reward/min", Metric(value=one.reward, reduce="min"))
+        metrics.add("reward/max", Metric(value=one.reward, reduce="max"))
+        for name, value in one.parts.items():
+            metrics.add(f"reward/part/{name}", Metric(value=value))
+        metrics.add("rollout/passed_frac", Metric(value=float(one.passed)))
+        metrics.add("rollout/truncated_frac", Metric(value=float(one.outcome == "truncated")))
+        metrics.add("rollout/policy_error_frac", Metric(value=float(one.outcome == "policy_error")))
+        metrics.add("rollout/tokens_mean", Metric(value=one.sampled_tokens))
+        metrics.add("rollout/tokens_max", Metric(value=one.sampled_tokens, reduce="max"))
+        metrics.add("rollout/turns_mean", Metric(value=one.turns))
+    for train_group in window.groups:
+        flat = float(_is_flat(train_group.group))
+        metrics.add("rollout/zero_std_frac", Metric(value=flat))
+    for reason, count in window.dropped.items():
+        metrics.add(f"rollout/dropped_{reason}", Metric(value=count, reduce="sum"))
+    return metrics
+
+
+def _is_flat(group: RolloutGroup) -> bool:
+    return bool(np.all(group.rewards == group.rewards[0]))

@@ -1,0 +1,189 @@
+"""Controller: the algorithm, and nothing but. Collect a window, take its updates, sync, evaluate, save.
+
+State changes hands only at the border between two windows: what :class:`RunState` says is what a checkpoint holds,
+so a run killed anywhere goes on from a border and repeats the rest bit for bit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from axisrl.plugins.events import BatchPacked, StepFinished, WeightsUpdated
+from axisrl.runtime.collect import TrainGroup, Window, window_metrics
+from axisrl.runtime.metrics import MetricWindow
+from axisrl.runtime.parts import RunParts
+from axisrl.runtime.trainer import StepReport, TrainItem
+from axisrl.runtime.weights import sync_weights
+from axisrl.types import Metric
+
+T = TypeVar("T")
+
+
+class Interrupted(Exception):  # noqa: N818  (control flow, like KeyboardInterrupt)
+    """Somebody asked the run to stop; the state is at a border."""
+
+
+class Controller:
+    """Trains ``parts`` until the configured number of updates."""
+
+    def __init__(self, parts: RunParts) -> None:
+        self.parts = parts
+        self.interrupt = asyncio.Event()
+        """Set it to end the run at the next border, with a checkpoint."""
+        self.inside_window = False
+        """True while the trainer is ahead of ``parts.state``: nothing may be saved then."""
+
+    async def train(self) -> None:
+        """The whole run. Raises ``Interrupted`` when asked to stop; the caller saves."""
+        parts, train = self.parts, self.parts.config.train
+        await self._settle()  # evaluation before the first update, or what a stopped run still owed
+        while parts.state.step < train.updates:
+            window = await self._unless_interrupted(self._collect())
+            self.inside_window = True
+            await self._update(window)
+            await self._sync()
+            self.inside_window = False
+            await self._settle()
+            if self.interrupt.is_set():
+                raise Interrupted
+
+    async def _collect(self) -> Window:
+        self.parts.collector.cursor = self.parts.state.cursor
+        with self.parts.spans.span("rollout", step=self.parts.state.step + 1):
+            return await self.parts.collector.collect()
+
+    async def _update(self, window: Window) -> None:
+        """Take the window's optimizer steps. The last one's metrics stay pending until it is evaluated."""
+        parts = self.parts
+        metrics, per_sync = window_metrics(window), parts.config.train.updates_per_sync
+        metrics.add("time/rollout_s", Metric(value=parts.spans.last["rollout"], reduce="sum"))
+        batches = window.split(per_sync)
+        await parts.trainer.call("load_window", [_items(groups) for groups in batches])
+        for index, groups in enumerate(batches):
+            step = parts.state.step + index + 1
+            with parts.spans.span("train", step=step):
+                report: StepReport = await parts.trainer.call("step", index)
+            self._announce(step, report)
+            await self._record(step, window, groups, first=index == 0)
+            pending = _merged(metrics, report, parts.spans.last["train"])
+            if index + 1 < per_sync:
+                parts.loggers.scalars(step, pending)
+        parts.state = dataclasses.replace(
+            parts.state,
+            step=parts.state.step + per_sync,
+            cursor=parts.collector.cursor,
+            tokens=parts.state.tokens + sum(one.sampled_tokens for one in window.played),
+            pending=pending,
+        )
+
+    async def _sync(self) -> None:
+        parts, version = self.parts, self.parts.state.version + 1
+        with parts.spans.span("sync", step=parts.state.step):
+            timeout = parts.config.placement.sync_timeout_s
+            await sync_weights(parts.trainer, parts.engines, version, timeout)
+        seconds = parts.spans.last["sync"]
+        pending = {**(parts.state.pending or {}), "time/sync_s": seconds}
+        parts.state = dataclasses.replace(parts.state, version=version, pending=pending)
+        parts.plugins.weights_updated(WeightsUpdated(version=version, seconds=seconds))
+
+    async def _settle(self) -> None:
+        """Evaluate if it is due, log the step, checkpoint if it is due."""
+        parts, state = self.parts, self.parts.state
+        if state.pending is None:
+            return
+        values = dict(state.pending)
+        if parts.evaluation_due:
+            values |= await self._unless_interrupted(self._evaluate())
+        if state.step:
+            values["train/tokens_total"] = state.tokens
+            values["train/version"] = state.version
+        if values:
+            parts.loggers.scalars(state.step, values)
+        parts.state = dataclasses.replace(state, pending=None)
+        if state.step and parts.checkpoint_due:
+            await parts.save()
+
+    async def _evaluate(self) -> dict[str, float]:
+        parts, step = self.parts, self.parts.state.step
+        if parts.evaluator is None:
+            return {}
+        with parts.spans.span("evaluate", step=step):
+            result = await parts.evaluator.run()
+        if parts.config.eval and parts.config.eval.save_rollouts:
+            await parts.recorder.call("write", "eval", step, result.rollouts, {})
+        await parts.release(result.rollouts)
+        return {**result.metrics, "time/eval_s": parts.spans.last["evaluate"]}
+
+    async def _record(
+        self, step: int, window: Window, groups: list[TrainGroup], *, first: bool
+    ) -> None:
+        """Write the step's rollouts; what no update used goes with the window's first."""
+        used = [member for group in groups for member in group.group.members]
+        trained = {m.id for g in window.groups for m in g.group.members}
+        unused = [one for one in window.played if one.id not in trained] if first else []
+        advantages = {
+            member.id: float(advantage.mean())
+            for group in groups
+            for member, advantage in zip(group.group.members, group.advantages, strict=True)
+        }
+        rows = await self.parts.recorder.call("write", "step", step, used + unused, advantages)
+        self.parts.loggers.rollouts(step, rows)
+        await self.parts.release(used + unused)
+
+    def _announce(self, step: int, report: StepReport) -> None:
+        stats = report.stats
+        self.parts.plugins.batch_packed(
+            BatchPacked(
+                step=step,
+                rows=report.rows,
+                tokens=stats.tokens,
+                trained_tokens=stats.trained_tokens,
+                batches=report.batches,
+            )
+        )
+        self.parts.plugins.step_finished(StepFinished(step=step, stats=stats))
+
+    async def _unless_interrupted(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work``, or cancel it and raise ``Interrupted`` when the run is asked to stop."""
+        task, stop = asyncio.ensure_future(work), asyncio.ensure_future(self.interrupt.wait())
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise Interrupted
+        finally:
+            stop.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+
+def _items(groups: list[TrainGroup]) -> list[TrainItem]:
+    """Rows of one update. A trajectory's number is its place in the batch, so it fits any index type."""
+    members = [
+        (member.trace, advantage)
+        for group in groups
+        for member, advantage in zip(group.group.members, group.advantages, strict=True)
+    ]
+    return [
+        TrainItem(trace=trace, trajectory=number, advantage=advantage)
+        for number, (trace, advantage) in enumerate(members)
+        if trace is not None
+    ]
+
+
+def _merged(metrics: MetricWindow, report: StepReport, seconds: float) -> dict[str, float]:
+    """One step's numbers; rollout metrics were measured once a window and go with its first step."""
+    stats = report.stats
+    for name, metric in stats.metrics.items():
+        metrics.add(name, metric)
+    metrics.add("time/train_s", Metric(value=seconds, reduce="sum"))
+    metrics.add("train/rows", Metric(value=report.rows, reduce="sum"))
+    metrics.add("train/batches", Metric(value=report.batches, reduce="sum"))
+    metrics.add("train/tokens", Metric(value=stats.tokens, reduce="sum"))
+    metrics.add("train/trained_tokens", Metric(value=stats.trained_tokens, reduce="sum"))
+    metrics.add("train/tokens_per_s", Metric(value=stats.tokens / max(seconds, 1e-9)))
+    return metrics.flush()

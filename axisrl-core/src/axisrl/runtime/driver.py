@@ -1,0 +1,220 @@
+"""Driver: one call from a resolved config to a finished run folder.
+
+1. Make the folder and its manifest, resolve the model, build the loggers, assemble the parts.
+2. Train until done, interrupted (SIGTERM, SIGINT) or failed.
+3. However it ended: a checkpoint where the state is whole, the manifest's state, loggers finished, actors ended.
+
+It decides nothing about the algorithm (:mod:`axisrl.runtime.controller`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from axisrl.config.load import LoadedConfig
+from axisrl.config.render import render
+from axisrl.config.schema import RunConfig, Use
+from axisrl.errors import CheckpointError, PluginMismatch
+from axisrl.models import resolve_model
+from axisrl.plugins.events import RunFinished, RunInfo
+from axisrl.plugins.manager import PluginManager
+from axisrl.runtime.actors import ActorBoot, build_component
+from axisrl.runtime.checkpoint import RunState, latest, read_state
+from axisrl.runtime.controller import Controller, Interrupted
+from axisrl.runtime.loggers import LoggerGroup
+from axisrl.runtime.manifest import new_manifest, read_manifest, write_manifest
+from axisrl.runtime.options import RunOptions
+from axisrl.runtime.parts import RunParts, assemble
+from axisrl.types import ModelSpec
+
+_LOGGER = logging.getLogger("axisrl.run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """How a run ended."""
+
+    outcome: Literal["completed", "interrupted"]
+    run_dir: Path
+    step: int
+
+
+def run(loaded: LoadedConfig, manager: PluginManager, options: RunOptions) -> RunResult:
+    """Run a resolved config to its end. A failure is raised after the run folder says what it was."""
+    return asyncio.run(_Driver(loaded, manager, options).run())
+
+
+class _Driver:
+    """One run: folder, manifest, parts, controller, end."""
+
+    def __init__(self, loaded: LoadedConfig, manager: PluginManager, options: RunOptions) -> None:
+        self._loaded = loaded
+        self._config: RunConfig = loaded.config
+        self._plugins = manager
+        self._options = options
+        self._run_dir = options.run_dir
+        self._manifest: dict[str, Any] = {}
+
+    async def run(self) -> RunResult:
+        resume = self._open_folder()
+        loggers = LoggerGroup([])
+        try:
+            boot = self._boot()
+            loggers = self._loggers(boot)
+            parts = await assemble(boot, self._plugins, loggers)
+            try:
+                outcome = await self._train(parts, resume)
+            finally:
+                self._manifest["step"] = parts.state.step
+                await parts.close()
+        except BaseException as error:
+            self._close(loggers, "failed", f"{type(error).__name__}: {error}")
+            raise
+        self._close(loggers, outcome, "")
+        return RunResult(outcome=outcome, run_dir=self._run_dir, step=self._manifest["step"])
+
+    async def _train(
+        self, parts: RunParts, resume: tuple[Path, RunState] | None
+    ) -> Literal["completed", "interrupted"]:
+        if resume:
+            await parts.resume(*resume)
+        self._start_loggers(parts, resume[1] if resume else None)
+        controller = Controller(parts)
+        with _signals(controller.interrupt):
+            try:
+                await controller.train()
+            except Interrupted:
+                await parts.save()
+                return "interrupted"
+            except Exception:  # re-raised; what the run has learnt so far is not lost with it
+                if parts.saved_step < parts.state.step and not controller.inside_window:
+                    await parts.save()
+                raise
+            await parts.save()
+            return "completed"
+
+    def _open_folder(self) -> tuple[Path, RunState] | None:
+        """Make the run folder, or find where to go on in an existing one."""
+        plugins = self._plugins.manifest().to_json()
+        resume = self._find_checkpoint(plugins) if self._options.resume else None
+        self._run_dir.mkdir(parents=True, exist_ok=True)
+        if resume is None:
+            text = render(self._loaded.tree, self._loaded.origins)
+            (self._run_dir / "config.yaml").write_text(text, encoding="utf-8")
+        name = self._config.name or self._run_dir.name
+        command = self._options.command
+        self._manifest = new_manifest(name, self._loaded.recipe, command, plugins)
+        write_manifest(self._run_dir, self._manifest)
+        return resume
+
+    def _find_checkpoint(self, plugins: Any) -> tuple[Path, RunState]:
+        checkpoint = latest(self._run_dir)
+        if checkpoint is None:
+            raise CheckpointError(
+                f"{self._run_dir} has no complete checkpoint to resume from",
+                fix="start it anew with --overwrite",
+            )
+        before = (read_manifest(self._run_dir) or {}).get("plugins")
+        changed = _changed_plugins(before, plugins)
+        if changed and not self._options.allow_drift:
+            raise PluginMismatch(
+                f"plugins changed since the run started: {'; '.join(changed)}",
+                fix="install the versions of before, or resume with --allow-drift",
+            )
+        return checkpoint, read_state(checkpoint)
+
+    def _boot(self) -> ActorBoot:
+        model = self._config.model
+        path = resolve_model(model.name, self._plugins, self._options.cache_dir)
+        return ActorBoot(
+            role="driver",
+            rank=0,
+            manifest=self._plugins.manifest(),
+            config=self._config,
+            run_dir=self._run_dir,
+            model=ModelSpec(name=model.name, path=path, dtype=model.dtype, device=model.device),
+        )
+
+    def _loggers(self, boot: ActorBoot) -> LoggerGroup:
+        services = {"model": boot.model}
+        built = []
+        for index, use in enumerate(self._config.loggers):
+            what = ("logger", self._display(use), f"loggers.{index}")
+            built.append((use.use, build_component(self._plugins, boot, services, what)))
+        return LoggerGroup(built)
+
+    def _display(self, use: Use) -> Use:
+        """The console with the command line's wishes."""
+        if use.use not in ("core/console", "console"):
+            return use
+        wishes: dict[str, Any] = {"plain": True} if self._options.plain else {}
+        if self._options.show_samples is not None:
+            wishes["show_samples"] = self._options.show_samples
+        return dataclasses.replace(use, options={**use.options, **wishes})
+
+    def _start_loggers(self, parts: RunParts, state: RunState | None) -> None:
+        info = RunInfo(
+            name=self._manifest["name"],
+            recipe=self._loaded.recipe,
+            run_dir=self._run_dir,
+            seed=self._config.seed,
+            config=self._loaded.tree,
+            resumed_from=state.step if state else None,
+        )
+        parts.loggers.start(info, state.loggers if state else None)
+        self._plugins.run_started(info)
+
+    def _close(self, loggers: LoggerGroup, outcome: str, error: str) -> None:
+        loggers.finish(outcome)
+        self._plugins.run_finished(RunFinished(outcome=outcome, error=error))
+        self._manifest |= {"state": outcome, "error": error}
+        write_manifest(self._run_dir, self._manifest)
+
+
+@contextlib.contextmanager
+def _signals(interrupt: asyncio.Event) -> Iterator[None]:
+    """SIGTERM and the first SIGINT ask the run to stop; a second SIGINT stops it at once."""
+    loop = asyncio.get_running_loop()
+
+    def ask(number: int) -> None:
+        _LOGGER.warning("stopping: a checkpoint is written first")
+        interrupt.set()
+        if number == signal.SIGINT:
+            loop.remove_signal_handler(number)
+
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    try:
+        for number in numbers:
+            loop.add_signal_handler(number, ask, number)
+    except (NotImplementedError, RuntimeError, ValueError):
+        pass  # not the main thread, or no signals on this platform: nobody can ask this way
+    try:
+        yield
+    finally:
+        for number in numbers:
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.remove_signal_handler(number)
+
+
+def _changed_plugins(before: Any, now: Any) -> list[str]:
+    """``name old -> new`` for every plugin of a run folder that is not as it was."""
+
+    def versions(manifest: Any) -> dict[str, str]:
+        entries = manifest.get("plugins", []) if isinstance(manifest, dict) else []
+        return {entry["name"]: str(entry["version"]) for entry in entries}
+
+    old, new = versions(before), versions(now)
+    names = sorted(old.keys() | new.keys())
+    return [
+        f"{name} {old.get(name, 'absent')} -> {new.get(name, 'absent')}"
+        for name in names
+        if old.get(name) != new.get(name)
+    ]

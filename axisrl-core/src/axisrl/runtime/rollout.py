@@ -1,0 +1,291 @@
+"""RolloutActor: plays episodes. Builds the env, drives it, scores the result, stores the tokens, returns a summary.
+
+1. Boot, run and every verifier have deadlines of their own, so a score is still possible when the run's time is up.
+2. Whatever breaks is attributed to its boundary (env, engine, verifier) and becomes the rollout's outcome; only a
+   cancellation of the whole run leaves :meth:`RolloutActor.play` as an exception.
+3. Tokens and messages go to the store; at most 1 KiB goes back to the driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import logging
+import time
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from axisrl.errors import EngineFailure, EnvFailure, RolloutFailure, VerifierFailure
+from axisrl.protocols import Env, HandleStore, Reward, Rollout, Verifier
+from axisrl.runtime.actors import Actor, ActorBoot, ActorHandle
+from axisrl.runtime.chat import Conversation, load_tokenizer
+from axisrl.runtime.records import record_to_json
+from axisrl.runtime.seeds import derive_seed
+from axisrl.types import (
+    GenerateRequest,
+    GenerateResult,
+    Handle,
+    Outcome,
+    RewardResult,
+    RolloutSummary,
+    SamplingParams,
+    StepResult,
+    Task,
+    Verdict,
+)
+
+T = TypeVar("T")
+_LOGGER = logging.getLogger("axisrl.rollout")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutRequest:
+    """One episode to play."""
+
+    stream: Literal["train", "eval"]
+    task: Task
+    group: int
+    member: int
+    sampling: SamplingParams
+
+    @property
+    def id(self) -> str:
+        """Unique within a run and the same in a resumed one."""
+        return f"{self.stream}-{self.group:06d}-{self.member:03d}"
+
+
+@dataclass(slots=True)
+class Episode:
+    """What is known of an episode while it goes on."""
+
+    conversation: Conversation
+    turns: int = 0
+    outcome: Outcome = Outcome.COMPLETED
+    error: str = ""
+    env_parts: dict[str, float] = field(default_factory=dict)
+    info: dict[str, Any] = field(default_factory=dict)
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    reward: RewardResult | None = None
+
+    def end(self, outcome: Outcome, error: str = "") -> None:
+        """Set how it ended."""
+        self.outcome, self.error = outcome, error
+
+    def absorb(self, result: StepResult) -> None:
+        """Add up what an env step reported."""
+        for name, value in result.reward_parts.items():
+            self.env_parts[name] = self.env_parts.get(name, 0.0) + value
+        self.info.update(result.info)
+
+
+class RolloutActor(Actor):
+    """Plays many episodes at once against one engine."""
+
+    def __init__(self, boot: ActorBoot, store: HandleStore | None, engine: ActorHandle) -> None:
+        super().__init__(boot, store)
+        self._engine = engine
+        self._tokenizer = load_tokenizer(boot.model.path)
+        self.services["tokenizer"] = self._tokenizer
+        self._slots = asyncio.Semaphore(boot.config.rollout.max_inflight)
+        self._verifiers: dict[str, Verifier] = {
+            name: self.build("verifier", use, f"verifiers.{name}")
+            for name, use in boot.config.verifiers.items()
+        }
+        self._reward: Reward = self.build("reward", boot.config.reward, "reward")
+        self.started()
+
+    async def play(self, request: RolloutRequest) -> RolloutSummary:
+        """Play one episode to its end, whatever that is."""
+        async with self._slots:
+            begun = time.monotonic()
+            episode = Episode(Conversation(self._tokenizer))
+            try:
+                await self._episode(request, episode)
+            except RolloutFailure as failure:
+                outcome = _OUTCOMES.get(type(failure), Outcome.ENV_ERROR)
+                episode.end(outcome, _one_line(failure))
+            return await self._summary(request, episode, time.monotonic() - begun)
+
+    async def _episode(self, request: RolloutRequest, episode: Episode) -> None:
+        limits = self.boot.config.rollout
+        env: Env | None = None
+        try:
+            try:
+                async with asyncio.timeout(limits.boot_timeout_s):
+                    env = await _at("env", self._build_env())
+                    observation = await _at("env", env.reset(request.task))
+                episode.conversation.observe(observation)
+                async with asyncio.timeout(limits.run_timeout_s):
+                    await self._drive(env, request, episode)
+            except TimeoutError:
+                episode.end(Outcome.TIMEOUT, "the episode ran out of its time")
+        finally:
+            if env is not None:
+                await _close(env, limits.boot_timeout_s)
+        if episode.outcome.trainable:
+            await self._score(request, episode)
+
+    async def _build_env(self) -> Env:
+        env: Env = self.build("env", self.boot.config.env, "env")
+        return env
+
+    async def _drive(self, env: Env, request: RolloutRequest, episode: Episode) -> None:
+        """Model call, env step, until the env, a limit or a fault ends it."""
+        conversation = episode.conversation
+        while episode.turns < self.boot.config.rollout.max_turns:
+            room = self.boot.config.rollout.max_context - len(conversation.context)
+            if room < 1:
+                return episode.end(Outcome.TRUNCATED, "the context is full")
+            action = conversation.act(*await self._generate(request, episode, room))
+            episode.turns += 1
+            step = await _at("env", env.step(action))
+            episode.absorb(step)
+            if step.done or step.truncated:
+                return episode.end(*_ending(step, action.finish_reason))
+            if step.observation is None:
+                raise EnvFailure("the env is not done but showed no observation")
+            conversation.observe(step.observation)
+        return episode.end(Outcome.TRUNCATED, "max_turns reached")
+
+    async def _generate(
+        self, request: RolloutRequest, episode: Episode, room: int
+    ) -> tuple[GenerateResult, SamplingParams, int]:
+        sampling = request.sampling
+        if sampling.max_tokens > room:
+            sampling = dataclasses.replace(sampling, max_tokens=room)
+        where = (request.stream, request.group, request.task.id, request.member, episode.turns)
+        seed = derive_seed(self.boot.config.seed, *where)
+        call = GenerateRequest(
+            id=f"{request.id}-{episode.turns}",
+            prompt_ids=episode.conversation.context,
+            sampling=sampling,
+            seed=seed,
+            session=request.id,
+        )
+        result: GenerateResult = await _at("engine", self._engine.call("generate", call))
+        if result.finish_reason == "abort" or not len(result.ids):
+            raise EngineFailure(f"the engine ended {call.id} without finishing it")
+        return result, sampling, seed
+
+    async def _score(self, request: RolloutRequest, episode: Episode) -> None:
+        rollout = Rollout(
+            id=request.id,
+            task=request.task,
+            member=request.member,
+            outcome=episode.outcome,
+            messages=tuple(episode.conversation.messages),
+            trace=episode.conversation.trace,
+            turns=episode.turns,
+            env_parts=episode.env_parts,
+            info=episode.info,
+        )
+        judged = await asyncio.gather(
+            *(self._judge(name, rollout) for name in self._verifiers), return_exceptions=True
+        )
+        pairs = list(zip(self._verifiers, judged, strict=True))
+        episode.verdicts = {name: v for name, v in pairs if not isinstance(v, BaseException)}
+        for failure in (v for _, v in pairs if isinstance(v, BaseException)):
+            raise failure
+        episode.reward = await _at("verifier", self._rewarded(rollout, episode.verdicts))
+
+    async def _judge(self, name: str, rollout: Rollout) -> Verdict:
+        limit = self.boot.config.rollout.score_timeout_s
+        try:
+            async with asyncio.timeout(limit):
+                verdict = await _at("verifier", self._verifiers[name].verify(rollout.task, rollout))
+        except TimeoutError:
+            raise VerifierFailure(f"verifier {name} gave no verdict within {limit:g} s") from None
+        if verdict.score is None:
+            raise VerifierFailure(
+                f"verifier {name} could not judge: {verdict.error or 'no reason'}"
+            )
+        if not np.isfinite(verdict.score):
+            raise VerifierFailure(f"verifier {name} gave the score {verdict.score}")
+        return verdict
+
+    async def _rewarded(self, rollout: Rollout, verdicts: Mapping[str, Verdict]) -> RewardResult:
+        result = self._reward(rollout, verdicts)
+        if not np.isfinite(result.total):
+            raise VerifierFailure(f"the reward is {result.total}")
+        return result
+
+    async def _summary(
+        self, request: RolloutRequest, episode: Episode, seconds: float
+    ) -> RolloutSummary:
+        trace = episode.conversation.trace
+        if episode.outcome.trainable and not trace.sampled_tokens:
+            episode.end(Outcome.ENV_ERROR, "the episode ended before the policy said anything")
+        sampled = [node.versions for node in trace if node.versions is not None]
+        versions = np.concatenate(sampled) if sampled else np.zeros(1, np.int32)
+        reward = episode.reward if episode.outcome.trainable else None
+        record = record_to_json(request.task, episode.conversation.messages, episode.verdicts)
+        return RolloutSummary(
+            id=request.id,
+            task_id=request.task.id,
+            group=request.group,
+            member=request.member,
+            outcome=episode.outcome,
+            reward=None if reward is None else reward.total,
+            parts={} if reward is None else dict(reward.parts),
+            passed=bool(episode.verdicts) and all(v.passed for v in episode.verdicts.values()),
+            turns=episode.turns,
+            sampled_tokens=trace.sampled_tokens,
+            prompt_tokens=sum(len(node.ids) for node in trace) - trace.sampled_tokens,
+            versions=(int(versions.min()), int(versions.max())),
+            trace=await self._put(trace.to_bytes()) if len(trace) else None,
+            record=await self._put(json.dumps(record).encode()),
+            error=episode.error[:200],
+            seconds=seconds,
+        )
+
+    async def _put(self, blob: bytes) -> Handle:
+        owner = f"{self.boot.role}-{self.boot.rank}"
+        return await self.store.put(np.frombuffer(blob, np.uint8), owner=owner)
+
+
+_BOUNDARIES: dict[str, type[RolloutFailure]] = {
+    "env": EnvFailure,
+    "engine": EngineFailure,
+    "verifier": VerifierFailure,
+}
+_OUTCOMES: dict[type[RolloutFailure], Outcome] = {
+    EnvFailure: Outcome.ENV_ERROR,
+    EngineFailure: Outcome.ENGINE_ERROR,
+    VerifierFailure: Outcome.VERIFIER_ERROR,
+}
+
+
+async def _at(boundary: str, work: Awaitable[T]) -> T:
+    """Await ``work``; what it raises is that boundary's failure."""
+    try:
+        return await work
+    except RolloutFailure:
+        raise
+    except Exception as error:  # components are foreign code: attribute anything they raise
+        message = f"{boundary}: {type(error).__name__}: {error}"
+        raise _BOUNDARIES[boundary](message) from error
+
+
+async def _close(env: Env, limit_s: float) -> None:
+    """Close an env; one that cannot be closed must not take a finished episode with it."""
+    try:
+        async with asyncio.timeout(limit_s):
+            await env.close()
+    except Exception as error:  # foreign code, and the episode's result is already decided
+        _LOGGER.warning("an env failed to close: %s", error)
+
+
+def _ending(step: StepResult, finish_reason: str) -> tuple[Outcome, str]:
+    if step.policy_error:
+        return Outcome.POLICY_ERROR, step.policy_error
+    if step.truncated or finish_reason == "length":
+        return Outcome.TRUNCATED, ""
+    return Outcome.COMPLETED, ""
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
