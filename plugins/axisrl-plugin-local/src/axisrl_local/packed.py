@@ -1,0 +1,148 @@
+"""Attention over packed rows: causal inside a row, nothing between rows.
+
+Registered with transformers' public ``AttentionInterface``; the trainer passes the row layout to
+the model as the keyword ``rows``, which the layers hand on to the attention function.
+
+1. On CUDA in a half type: one variable-length flash kernel call for all rows.
+2. Everywhere else: one scaled-dot-product call a row. The rows are cut with ``split``, whose
+   backward is one concatenation; slices would each write a gradient as long as the batch.
+
+It does not drop attention weights: a policy under dropout is not the policy that was sampled.
+
+Shapes: ``N`` tokens, ``H`` query heads, ``K`` key-value heads, ``D`` head size, ``R`` rows.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from axisrl.types import IntArray
+
+ATTENTION = "axisrl_packed_rows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowLayout:
+    """Where the rows of a packed batch lie. Empty rows are left out."""
+
+    lengths: tuple[int, ...]
+    offsets_R: Tensor
+    """int32, R + 1 entries, on the model's device."""
+    longest: int
+
+    @classmethod
+    def of(cls, row_starts: IntArray, device: torch.device) -> RowLayout:
+        """The layout of a batch whose row r is ``[row_starts[r], row_starts[r + 1])``."""
+        starts = np.unique(row_starts)
+        lengths = np.diff(starts)
+        return cls(
+            lengths=tuple(int(length) for length in lengths),
+            offsets_R=torch.from_numpy(starts.astype(np.int32)).to(device),
+            longest=int(lengths.max()),
+        )
+
+
+def register_packed_attention() -> str:
+    """Make the function known to transformers; returns the name to load a model with."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(ATTENTION, packed_attention)
+    return ATTENTION
+
+
+def packed_attention(
+    module: torch.nn.Module,
+    query_1HND: Tensor,
+    key_1KND: Tensor,
+    value_1KND: Tensor,
+    attention_mask: None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """An attention function of transformers. ``options``: ``rows``, ``scaling``,
+    ``sliding_window``.
+
+    Returns the output, (1, N, H, D), and no attention weights.
+    """
+    rows: RowLayout = options["rows"]
+    scale: float | None = options.get("scaling")
+    window: int | None = options.get("sliding_window")
+    heads_1HND = (query_1HND, key_1KND, value_1KND)
+    if query_1HND.is_cuda and query_1HND.dtype in (torch.bfloat16, torch.float16) and _has_varlen():
+        return _varlen(heads_1HND, rows, scale, window), None
+    return _row_by_row(heads_1HND, rows, scale, window).transpose(1, 2), None
+
+
+def _row_by_row(
+    heads_1HND: tuple[Tensor, Tensor, Tensor],
+    rows: RowLayout,
+    scale: float | None,
+    window: int | None,
+) -> Tensor:
+    grouped = heads_1HND[0].shape[1] != heads_1HND[1].shape[1]
+    outputs = []
+    pieces = (torch.split(heads, rows.lengths, dim=2) for heads in heads_1HND)
+    for query, key, value in zip(*pieces, strict=True):
+        mask = _window_mask(query.shape[2], window, query.device)
+        outputs.append(
+            functional.scaled_dot_product_attention(
+                query,
+                key,
+                value,
+                attn_mask=mask,
+                is_causal=mask is None,
+                scale=scale,
+                enable_gqa=grouped,
+            )
+        )
+    return torch.cat(outputs, dim=2)
+
+
+def _window_mask(length: int, window: int | None, device: torch.device) -> Tensor | None:
+    """bool (T, T): the ``window`` tokens up to and with oneself; None when plain causal will do."""
+    if window is None or length <= window:
+        return None
+    ones = torch.ones(length, length, dtype=torch.bool, device=device)
+    return ones.tril().triu(1 - window)
+
+
+@cache
+def _has_varlen() -> bool:
+    """Whether this torch has the variable-length kernel with windows and grouped heads."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return False
+    return {"window_size", "enable_gqa"} <= set(inspect.signature(varlen_attn).parameters)
+
+
+def _varlen(
+    heads_1HND: tuple[Tensor, Tensor, Tensor],
+    rows: RowLayout,
+    scale: float | None,
+    window: int | None,
+) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    query, key, value = (x[0].transpose(0, 1) for x in heads_1HND)
+    output_NHD: Any = varlen_attn(
+        query,
+        key,
+        value,
+        rows.offsets_R,
+        rows.offsets_R,
+        rows.longest,
+        rows.longest,
+        scale=scale,
+        window_size=(-1 if window is None else window - 1, 0),
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+    output_1NHD: Tensor = output_NHD.unsqueeze(0)
+    return output_1NHD

@@ -1,0 +1,80 @@
+"""What one optimizer step measures, summed over its micro-batches.
+
+Every trained token counts once, whatever its share of the loss, so that a clip fraction is a
+fraction of tokens. It does not weigh or scale the loss itself.
+
+Shapes: ``N`` tokens of a micro-batch, ``M`` trained ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from axisrl.protocols.loss import LossStat
+from axisrl.types import Metric, StepStats
+from axisrl_local.optim import UpdateReport
+
+Reduce = Literal["mean", "sum", "min", "max"]
+
+
+@dataclass(slots=True)
+class StepTotals:
+    """Running totals; tensors stay on the device until ``finish``."""
+
+    tokens: int = 0
+    trained: int = 0
+    _loss: Tensor | float = 0.0
+    _stats: dict[tuple[str, Reduce], Tensor] = field(default_factory=dict)
+
+    def add_loss(self, loss: Tensor) -> None:
+        """Add a micro-batch's share of the loss, shape ()."""
+        self._loss = self._loss + loss.detach().double()
+
+    def add_stats(self, stats: Mapping[str, LossStat], trained_M: Tensor) -> None:
+        """Add a micro-batch's per-token statistics, read at the trained tokens alone."""
+        for name, stat in stats.items():
+            key = (name, stat.reduce)
+            part = _reduced(stat.values_N.detach()[trained_M].double(), stat.reduce)
+            seen = self._stats.get(key)
+            self._stats[key] = part if seen is None else _merged(seen, part, stat.reduce)
+
+    def finish(self, report: UpdateReport) -> StepStats:
+        """The step's statistics. ``total``, ``grad_norm``, ``lr`` and ``skipped_nonfinite`` are the
+        trainer's own names."""
+        metrics = {f"loss/{name}": self._metric(*key) for key in self._stats for name in key[:1]}
+        metrics |= {
+            "loss/total": Metric(value=float(self._loss), reduce="sum"),
+            "loss/grad_norm": Metric(value=report.grad_norm),
+            "loss/lr": Metric(value=report.learning_rate),
+            "loss/skipped_nonfinite": Metric(value=float(not report.applied), reduce="max"),
+        }
+        return StepStats(
+            metrics=metrics,
+            tokens=self.tokens,
+            trained_tokens=self.trained,
+            learning_rate=report.learning_rate,
+            grad_norm=report.grad_norm,
+        )
+
+    def _metric(self, name: str, reduce: Reduce) -> Metric:
+        value = float(self._stats[name, reduce])
+        if reduce != "mean":
+            return Metric(value=value, reduce=reduce)
+        return Metric(value=value / self.trained, weight=float(self.trained))
+
+
+def _reduced(values_M: Tensor, reduce: Reduce) -> Tensor:
+    if reduce == "min":
+        return values_M.min()
+    return values_M.max() if reduce == "max" else values_M.sum()
+
+
+def _merged(seen: Tensor, part: Tensor, reduce: Reduce) -> Tensor:
+    if reduce == "min":
+        return torch.minimum(seen, part)
+    return torch.maximum(seen, part) if reduce == "max" else seen + part

@@ -1,0 +1,55 @@
+"""Options of the trainer. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from axisrl.config.base import Config
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainerConfig(Config):
+    """Options of ``local/trainer``."""
+
+    lr: float = 1e-6
+    """Peak learning rate."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """What the learning rate does between warm-up and the last update."""
+    warmup_steps: int = 0
+    """Updates over which the learning rate rises linearly to its peak."""
+    min_lr_ratio: float = 0.0
+    """Where ``linear`` and ``cosine`` end, as a fraction of ``lr``."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's decay rates of the first and second moment."""
+    eps: float = 1e-8
+    """Added to the root of the second moment."""
+    weight_decay: float = 0.0
+    """Decoupled decay of matrices; norms and biases never decay."""
+    max_grad_norm: float = 1.0
+    """Gradients with a larger global norm are scaled down to it; 0 measures only."""
+    master_weights: Literal["float32", "model"] = "float32"
+    """What the optimizer updates: ``float32`` keeps such a copy of weights that compute in
+    bfloat16; ``model`` updates them in their own type (less memory; small updates are lost)."""
+    recompute: bool = False
+    """Keep one activation a layer and compute the rest again in the backward pass."""
+    chunk_tokens: int = 256
+    """Tokens whose logits exist at once."""
+    kept_logits_mib: int = 512
+    """Logits a micro-batch may keep for its backward pass; chunks beyond it are computed twice."""
+    transport: Literal["shared_memory", "disk"] = "shared_memory"
+    """Where new weights are offered: in memory shared by the machine, or in the run folder."""
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0 or self.eps <= 0:
+            raise ValueError(f"lr {self.lr} and eps {self.eps} must be above 0")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas {self.betas} must be in [0, 1)")
+        if not 0 <= self.min_lr_ratio <= 1:
+            raise ValueError(f"min_lr_ratio {self.min_lr_ratio} is not in [0, 1]")
+        if self.schedule == "constant" and self.min_lr_ratio:
+            raise ValueError("min_lr_ratio has no meaning with schedule constant")
+        if min(self.warmup_steps, self.weight_decay, self.max_grad_norm) < 0:
+            raise ValueError("warmup_steps, weight_decay and max_grad_norm must be >= 0")
+        if self.chunk_tokens < 1 or self.kept_logits_mib < 0:
+            raise ValueError("chunk_tokens must be >= 1 and kept_logits_mib >= 0")
