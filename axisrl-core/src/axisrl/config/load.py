@@ -1,0 +1,217 @@
+"""Loads a run's configuration: layers, validation, components, checks, and where each value is from.
+
+Dataclass defaults < recipe (its ``extends`` chain first) < ``--smoke`` < ``--config`` files left to
+right < ``key.path=value``. Nothing is started or built, and no file is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from axisrl.config.overrides import Layers, origin_of, parse_override
+from axisrl.config.problems import Problem, raise_problems
+from axisrl.config.recipe import CONFIG_FILE, Recipe, read_recipe
+from axisrl.config.render import render
+from axisrl.config.resolve import UsedComponent, check, resolve
+from axisrl.config.schema import RunConfig
+from axisrl.config.shape import expand, leaves, plain
+from axisrl.config.text import dump, read_tree
+from axisrl.config.validate import validate
+from axisrl.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from axisrl.plugins.manager import PluginManager
+
+COMMAND_LINE = "command line"
+DEFAULT = "default"
+RAY_ONLY = (
+    "rollout.workers",
+    "placement.address",
+    "placement.cpus_per_actor",
+    "placement.gpus_engine",
+    "placement.gpus_trainer",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What the command line asks for."""
+
+    recipe: str
+    """``plugin/recipe``, a YAML file, a run folder or the folder of a recipe project."""
+    config_files: tuple[Path, ...] = ()
+    overrides: tuple[str, ...] = ()
+    """``key.path=value`` or ``--key.path=value``; values are YAML."""
+    smoke: bool = False
+    plugins: tuple[str, ...] = ()
+    """Installed names to activate besides those the configuration names."""
+    loggers: tuple[str, ...] = ()
+    """Added to the configuration's: a component id, or the name of one of core's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedConfig:
+    """A configuration that can run."""
+
+    config: RunConfig
+    tree: dict[str, Any]
+    """``config`` as YAML data, every default filled in, components' included; ids qualified."""
+    origins: dict[str, str]
+    """Dotted key of each leaf of ``tree`` -> where it was set."""
+    recipe: str
+    components: tuple[UsedComponent, ...] = ()
+
+
+def load_run(request: RunRequest, manager: PluginManager) -> LoadedConfig:
+    """Merge, validate and check. Activates the plugins that the configuration names.
+
+    Raises ``UsageError``, ``ConfigError`` or ``PluginError`` that names the key, where it was set
+    and what to do.
+    """
+    manager.activate(request.plugins)
+    recipe = read_recipe(request.recipe, manager)
+    layers = _merge(request, recipe)
+    _follow_group_size(layers)
+    config = validate(RunConfig, layers.tree, origins=layers.origins)
+    raise_problems(list(_inert(config, layers)), layers.origins)
+    manager.activate(config.plugins)
+    used = resolve(config, manager, layers.origins)
+    tree, origins = _resolved_tree(config, used, layers.origins)
+    config = validate(RunConfig, tree, origins=origins)
+    raise_problems(check(config, used), origins)
+    found = manager.config_resolved(config)
+    raise_problems([Problem(p.path, _said(p.path, p.message), p.fix) for p in found], origins)
+    return LoadedConfig(
+        config=config, tree=tree, origins=origins, recipe=recipe.name, components=used
+    )
+
+
+def config_text(loaded: LoadedConfig) -> str:
+    """The text of a run folder's ``config.yaml``: the recipe's name, then every value with its
+    origin."""
+    return f"recipe: {dump(loaded.recipe)}\n{render(loaded.tree, loaded.origins)}"
+
+
+def stored_tree(run_dir: Path) -> dict[str, Any]:
+    """The resolved configuration that a run folder was made with."""
+    tree = read_tree(run_dir / CONFIG_FILE)
+    tree.pop("recipe", None)
+    return tree
+
+
+def _merge(request: RunRequest, recipe: Recipe) -> Layers:
+    layers = Layers()
+    layers.add(_defaults(), DEFAULT)
+    for layer in recipe.layers:
+        layers.add(_expanded(layer.tree, layer.origin), layer.origin)
+    if request.smoke:
+        if recipe.smoke is None:
+            raise UsageError(
+                f"recipe {recipe.name} has no smoke settings",
+                fix="leave out --smoke, or give smaller sizes with key=value",
+            )
+        layers.add(_expanded(recipe.smoke.tree, recipe.smoke.origin), recipe.smoke.origin)
+    for path in request.config_files:
+        layers.add(_expanded(read_tree(path), str(path)), str(path))
+    for argument in request.overrides:
+        layers.add(expand(RunConfig, parse_override(argument)), COMMAND_LINE)
+    _add_loggers(layers, request.loggers)
+    _drop_removed(layers)
+    return layers
+
+
+def _defaults() -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for item in fields(RunConfig):
+        if item.default is not MISSING:
+            tree[item.name] = plain(item.default)
+        elif item.default_factory is not MISSING:
+            tree[item.name] = plain(item.default_factory())
+    return tree
+
+
+def _expanded(tree: dict[str, Any], origin: str) -> dict[str, Any]:
+    if "extends" in tree:
+        raise ConfigError(
+            f"`extends` in {origin}: only a recipe stands on another one",
+            fix="give that file as RECIPE, or remove the line",
+        )
+    expanded: dict[str, Any] = expand(RunConfig, tree)
+    return expanded
+
+
+def _add_loggers(layers: Layers, names: tuple[str, ...]) -> None:
+    listed = layers.tree.get("loggers")
+    if not names or not isinstance(listed, list | tuple):
+        return
+    added = list(listed)
+    for name in names:
+        use = name if "/" in name else f"core/{name}"
+        if not any(isinstance(each, Mapping) and each.get("use") == use for each in added):
+            added.append({"use": use})
+    layers.add({"loggers": added}, "--logger")
+
+
+def _drop_removed(layers: Layers) -> None:
+    """``verifiers.math=null`` takes a verifier out that a lower layer put in."""
+    verifiers = layers.tree.get("verifiers")
+    if isinstance(verifiers, dict):
+        for name in [name for name, use in verifiers.items() if use is None]:
+            del verifiers[name]
+            layers.origins.pop(f"verifiers.{name}", None)
+
+
+def _follow_group_size(layers: Layers) -> None:
+    """Unless it was set, the smallest usable group is never larger than the group."""
+    rollout = layers.tree.get("rollout")
+    if layers.origins.get("rollout.min_group_size") != DEFAULT or not isinstance(rollout, dict):
+        return
+    size = rollout.get("group_size")
+    if isinstance(size, int) and 0 < size < rollout["min_group_size"]:
+        layers.add({"rollout": {"min_group_size": size}}, "rollout.group_size")
+
+
+def _inert(config: RunConfig, layers: Layers) -> Iterator[Problem]:
+    """Options that only several processes have, set where or after ``inline`` was chosen."""
+    if config.placement.kind != "inline":
+        return
+    defaults = _defaults()
+    chosen = layers.rank(origin_of(layers.origins, "placement.kind"))
+    for path in RAY_ONLY:
+        section, _, key = path.partition(".")
+        value = getattr(getattr(config, section), key)
+        if value != defaults[section][key] and layers.rank(layers.origins[path]) >= chosen:
+            yield Problem(
+                path,
+                f"{path} {value!r} has no effect with placement.kind inline",
+                "add placement.kind=ray, or remove it",
+            )
+
+
+def _resolved_tree(
+    config: RunConfig, used: tuple[UsedComponent, ...], origins: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    tree = plain(config)
+    defaults = {}
+    for each in used:
+        *parents, last = each.path.split(".")
+        at: Any = tree
+        for part in parents:
+            at = at[int(part) if isinstance(at, list) else part]
+        at[int(last) if isinstance(at, list) else last] = {
+            "use": each.resolved.id,
+            **each.options,
+        }
+        defaults[each.path] = f"default of {each.resolved.id}"
+    known = {
+        leaf: origins.get(leaf) or origin_of(origins, leaf) or origin_of(defaults, leaf) or DEFAULT
+        for leaf in leaves(tree)
+    }
+    return tree, known
+
+
+def _said(path: str, message: str) -> str:
+    return f"{path}: {message}" if path else message

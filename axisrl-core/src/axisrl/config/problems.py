@@ -1,0 +1,42 @@
+"""What is wrong with a configuration, collected so that one run reports all of it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from axisrl.config.overrides import origin_of
+from axisrl.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One finding. ``path`` is the dotted key it is about; empty for the whole."""
+
+    path: str
+    message: str
+    fix: str = ""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that ``word`` is probably a misspelling of, or an empty string."""
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return found[0] if found else ""
+
+
+def raise_problems(problems: Sequence[Problem], origins: Mapping[str, str]) -> None:
+    """One ``ConfigError`` for all of them; returns when there are none."""
+    if not problems:
+        return
+    lines = []
+    for problem in problems:
+        origin = origin_of(origins, problem.path) if problem.path else ""
+        lines.append(f"{problem.message} (from {origin})" if origin else problem.message)
+    fixes = list(dict.fromkeys(problem.fix for problem in problems if problem.fix))
+    if len(lines) == 1:
+        raise ConfigError(lines[0], fix="; ".join(fixes))
+    listed = "\n".join(f"  - {line}" for line in lines)
+    raise ConfigError(
+        f"{len(lines)} problems in the configuration:\n{listed}", fix="\n       ".join(fixes)
+    )

@@ -1,0 +1,156 @@
+"""Finds the component behind every ``use``, validates its options, and checks what fits together.
+
+It builds nothing. What only the built parts know (which columns a loss needs) is checked by the
+runtime before the first step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from axisrl.config.overrides import origin_of
+from axisrl.config.problems import Problem
+from axisrl.config.schema import RunConfig, Use
+from axisrl.config.shape import plain
+from axisrl.config.validate import validate
+from axisrl.errors import AxisrlError
+from axisrl.plugins.components import (
+    KINDS,
+    AdvantageComponent,
+    EngineComponent,
+    HandleStoreComponent,
+    Kind,
+    TrainerComponent,
+)
+
+if TYPE_CHECKING:
+    from axisrl.plugins.manager import PluginManager, Resolved
+
+
+@dataclass(frozen=True, slots=True)
+class UsedComponent:
+    """A component of this run: the dotted key it stands under, and what was found for it.
+
+    ``options`` are plain data with every default filled in.
+    """
+
+    path: str
+    kind: Kind
+    resolved: Resolved
+    options: Mapping[str, Any]
+
+
+def component_uses(value: Any, path: str = "", kind: str = "") -> Iterator[tuple[str, Kind, Use]]:
+    """Every ``use`` in a config, in order: dotted key, kind, value. The field's name is the kind
+    (``verifiers`` holds verifiers)."""
+    if isinstance(value, Use):
+        yield path, cast(Kind, kind if kind in KINDS else kind.removesuffix("s")), value
+    elif is_dataclass(value) and not isinstance(value, type):
+        for item in fields(value):
+            here = f"{path}.{item.name}" if path else item.name
+            yield from component_uses(getattr(value, item.name), here, item.name)
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from component_uses(each, f"{path}.{key}", kind)
+    elif isinstance(value, tuple):
+        for index, each in enumerate(value):
+            yield from component_uses(each, f"{path}.{index}", kind)
+
+
+def resolve(
+    config: RunConfig, manager: PluginManager, origins: Mapping[str, str]
+) -> tuple[UsedComponent, ...]:
+    """What every ``use`` of the config stands for, its options validated.
+
+    Activates the plugins the components name. Errors carry the key they belong to and where it
+    was set.
+    """
+    uses = list(component_uses(config))
+    for path, _, use in uses:
+        with _Located(path, origins):
+            manager.activate_for([use.use])
+    return tuple(_one(path, kind, use, manager, origins) for path, kind, use in uses)
+
+
+def _one(
+    path: str, kind: Kind, use: Use, manager: PluginManager, origins: Mapping[str, str]
+) -> UsedComponent:
+    with _Located(path, origins):
+        resolved = manager.find(kind, use.use)
+        cls = manager.config_class(resolved)
+    options = validate(cls, use.options, path=path, origins=origins)
+    return UsedComponent(path, kind, resolved, plain(options))
+
+
+class _Located:
+    """Puts the key and its origin before the message of an error that passes through."""
+
+    def __init__(self, path: str, origins: Mapping[str, str]) -> None:
+        self._path, self._origin = path, origin_of(origins, f"{path}.use")
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, AxisrlError) and not error.message.startswith(f"{self._path}: "):
+            origin = f" (from {self._origin})" if self._origin else ""
+            error.message = f"{self._path}: {error.message}{origin}"
+            error.args = (error.message,)
+
+
+def check(config: RunConfig, used: Sequence[UsedComponent]) -> list[Problem]:
+    """What the components' descriptors say cannot work together."""
+    found = {each.path: each for each in used}
+    problems = [
+        *_group_problems(config, found["advantage"]),
+        *_store_problems(config, found["store"]),
+        *_transport_problems(found["engine"], found["trainer"]),
+    ]
+    if config.rollout.sampling.temperature == 0:
+        problems.append(
+            Problem(
+                "rollout.sampling.temperature",
+                "rollout.sampling.temperature 0 samples greedily: every rollout of a group is "
+                "the same and nothing is learnt",
+                "set it above 0; evaluation is greedy by itself",
+            )
+        )
+    return problems
+
+
+def _group_problems(config: RunConfig, advantage: UsedComponent) -> Iterator[Problem]:
+    descriptor = cast(AdvantageComponent, advantage.resolved.component)
+    if config.rollout.group_size == 1 and descriptor.group_relative:
+        yield Problem(
+            "rollout.group_size",
+            f"rollout.group_size 1 leaves {advantage.resolved.id} nothing to compare with: "
+            "it is relative to the group",
+            "set rollout.group_size to 2 or more, or use an advantage that needs no group",
+        )
+
+
+def _store_problems(config: RunConfig, store: UsedComponent) -> Iterator[Problem]:
+    descriptor = cast(HandleStoreComponent, store.resolved.component)
+    if config.placement.kind == "ray" and descriptor.reach == "process":
+        yield Problem(
+            "store",
+            f"store {store.resolved.id} stays within one process, and placement ray uses several",
+            "set store=core/shm or store=core/ray, or placement=inline",
+        )
+
+
+def _transport_problems(engine: UsedComponent, trainer: UsedComponent) -> Iterator[Problem]:
+    receives = cast(EngineComponent, engine.resolved.component).transports
+    sends = cast(TrainerComponent, trainer.resolved.component).transports
+    if not set(receives) & set(sends):
+        yield Problem(
+            "engine",
+            f"engine {engine.resolved.id} receives weights by {_listed(receives)}, trainer "
+            f"{trainer.resolved.id} sends them by {_listed(sends)}: they share no way",
+            "choose an engine and a trainer that share one",
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) if names else "nothing"
