@@ -198,6 +198,14 @@ class RunConfig(Config):
                 f"train.updates {train.updates} is not a multiple of "
                 f"train.updates_per_sync {train.updates_per_sync}"
             )
+        sampling = rollout.sampling
+        if sampling.temperature == 0:
+            raise ValueError("rollout.sampling.temperature 0 is greedy: nothing can be learnt")
+        if sampling.top_p < 1 or sampling.top_k or sampling.min_p:
+            raise ValueError(
+                "rollout.sampling top_p, top_k and min_p cut the distribution that is sampled, while "
+                "the trainer scores tokens under the whole one: leave them off when training"
+            )
 
     @property
     def groups_per_window(self) -> int:

@@ -1,1 +1,2 @@
-"""The loop and what it needs: actors, rollouts, batches, evaluation, checkpoints. Start at ``controller.py``."""
+"""The loop and what it needs: actors, rollouts, batches, evaluation, checkpoints. Start at
+``controller.py``."""

@@ -1,7 +1,9 @@
 """Actors: the plain classes a run is made of, and the handles through which they call each other.
 
-1. An actor is built from an :class:`ActorBoot`, which is small and picklable: everything heavy is rebuilt in place.
-2. It restores the driver's plugins first, so a worker with other versions fails in its constructor, with the reason.
+1. An actor is built from an :class:`ActorBoot`, which is small and picklable: everything heavy is
+   rebuilt in place.
+2. It restores the driver's plugins first, so a worker with other versions fails in its
+   constructor, with the reason.
 3. A handle's ``call`` is the only way in. The same classes run inline and as Ray actors
    (:mod:`axisrl.runtime.placement`).
 """
@@ -40,7 +42,8 @@ class ActorHandle(Protocol):
     """A reference to an actor, wherever it lives; picklable when the actor is remote."""
 
     async def call(self, method: str, *args: Any) -> Any:
-        """Run a method there. Its exception is raised here as itself; a dead actor is ``RunFailed``."""
+        """Run a method there. Its exception is raised here as itself; a dead actor is
+        ``RunFailed``."""
         ...
 
 

@@ -1,8 +1,11 @@
-"""From traces to trainer rows: label alignment, advantages, and the weights that hold every denominator.
+"""From traces to trainer rows: label alignment, advantages, and the weights that hold every
+denominator.
 
-``weights`` are what make a loss independent of how it is computed: token t of a global batch carries
+``weights`` are what make a loss independent of how it is computed: token t of a global batch
+carries
 ``1 / denominator`` of its aggregation, counted over the whole batch before any micro-batch exists
-(Numerics in the design; DAPO arXiv 2503.14476 for token mean, Dr.GRPO arXiv 2503.20783 for the fixed norm).
+(Numerics in the design; DAPO arXiv 2503.14476 for token mean, Dr.GRPO arXiv 2503.20783 for the
+fixed norm).
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from axisrl.types import Aggregation, FloatArray, Sample
 def samples_of(trace: Trace, advantage: FloatArray, trajectory: int) -> list[Sample]:
     """The rows of one rollout, each shifted by one so that entry t predicts token t + 1.
 
-    ``advantage`` is () or (trained tokens of all rows,). Raises ``ValueError`` when the lengths differ.
+    ``advantage`` is () or (trained tokens of all rows,). Raises ``ValueError`` when the lengths
+    differ.
     """
     rows = trace.rows()
     counts = [int(row.trained.sum()) for row in rows]
@@ -49,9 +53,11 @@ def _sample(row: Row, advantage: FloatArray, trajectory: int) -> Sample:
 def with_weights(
     samples: Sequence[Sample], aggregation: Aggregation, sequence_norm: int
 ) -> list[Sample]:
-    """The samples of one global batch with ``weights`` (T,) set: they sum to the loss's own normaliser.
+    """The samples of one global batch with ``weights`` (T,) set: they sum to the loss's own
+    normaliser.
 
-    token_mean: 1 / trained tokens. sequence_mean_token_mean: 1 / (trajectories x trained tokens of the trajectory).
+    token_mean: 1 / trained tokens. sequence_mean_token_mean: 1 / (trajectories x trained tokens of
+    the trajectory).
     sequence_mean_token_sum_norm: 1 / (trajectories x ``sequence_norm``).
     """
     lengths: dict[int, int] = {}

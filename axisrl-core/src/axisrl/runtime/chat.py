@@ -1,9 +1,12 @@
 """Chat templates to token ids, turn by turn, without ever re-tokenising what was sampled.
 
-1. :class:`ChatTokenizer` is the small interface everything else uses; :func:`load_tokenizer` gives the Hugging Face one.
-2. :class:`Conversation` grows a :class:`axisrl.trace.Trace`: the first observation is rendered whole, and each
+1. :class:`ChatTokenizer` is the small interface everything else uses; :func:`load_tokenizer` gives
+   the Hugging Face one.
+2. :class:`Conversation` grows a :class:`axisrl.trace.Trace`: the first observation is rendered
+   whole, and each
    later one adds only the text the template puts *after* the policy's own turn.
-3. When a template's render of the longer history does not start with what the policy saw (stripped thoughts), or
+3. When a template's render of the longer history does not start with what the policy saw (stripped
+   thoughts), or
    an environment replaces the history, the trace branches at the last node both share.
 
 It does not parse tool calls: that is the environment's.
@@ -91,7 +94,8 @@ class HuggingFaceTokenizer:
 
 
 def load_tokenizer(path: Path) -> HuggingFaceTokenizer:
-    """The tokenizer of a model folder. Raises ``EnvironmentProblem`` when it is absent or has no template."""
+    """The tokenizer of a model folder. Raises ``EnvironmentProblem`` when it is absent or has no
+    template."""
     try:
         from transformers import AutoTokenizer, GenerationConfig
     except ImportError as missing:
@@ -140,7 +144,8 @@ class Conversation:
         return self.trace.ids(self._leaf)
 
     def observe(self, observation: Observation) -> None:
-        """Take what the environment shows: extend the path, or branch when it cannot be extended."""
+        """Take what the environment shows: extend the path, or branch when it cannot be
+        extended."""
         if observation.tools:
             self._tools = tuple(dict(tool) for tool in observation.tools)
         history = [] if observation.replace else self.messages
@@ -171,7 +176,8 @@ class Conversation:
         return self._tokenizer.render([m.to_chat() for m in messages], self._tools, True)
 
     def _extension(self, text: str, turn: Message) -> str | None:
-        """What the template adds after the policy's turn, less the stop token if that was sampled."""
+        """What the template adds after the policy's turn, less the stop token if that was
+        sampled."""
         for said in (turn.content, turn.content.strip()):  # some templates trim a message
             if text.startswith(self._seen + said):
                 delta = text[len(self._seen + said) :]
@@ -183,7 +189,8 @@ class Conversation:
         return None
 
     def _branch(self, text: str) -> None:
-        """Start a path for ``text`` below the deepest node of the present path that it shares whole."""
+        """Start a path for ``text`` below the deepest node of the present path that it shares
+        whole."""
         ids = np.asarray(self._tokenizer.encode(text), np.int32)
         parent, at = None, 0
         for node in self.trace.path(self._leaf) if self._leaf is not None else []:

@@ -1,9 +1,11 @@
 """Checkpoints: a folder that is whole or not there.
 
-1. Everything is written into a hidden temporary folder, every file is fsynced, the folder is renamed to
+1. Everything is written into a hidden temporary folder, every file is fsynced, the folder is
+   renamed to
    ``step-000012``, and ``COMPLETE`` is written last. Only a folder with that marker counts.
 2. :func:`latest` names an unfinished one and goes on to the one before it.
-3. ``state.json`` is the driver's part; ``trainer/`` is whatever the trainer backend saved. Nothing is pickled.
+3. ``state.json`` is the driver's part; ``trainer/`` is whatever the trainer backend saved. Nothing
+   is pickled.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class RunState:
     tokens: int = 0
     """Tokens sampled for training so far."""
     pending: dict[str, float] | None = field(default_factory=dict)
-    """Metrics of ``step`` not yet logged, because its evaluation is still owed; None when all is settled."""
+    """Metrics of ``step`` not yet logged, because its evaluation is still owed; None when all is
+    settled."""
     loggers: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 

@@ -1,7 +1,8 @@
 """Collector: groups in, a training window out. Filters drop or keep, each with a counted reason.
 
 1. Tasks are dispatched until the window holds as many usable groups as its updates need.
-2. A rollout that failed for reasons that are not the policy's leaves its group; the group goes on while
+2. A rollout that failed for reasons that are not the policy's leaves its group; the group goes on
+   while
    ``min_group_size`` members remain. Nothing failed ever becomes reward 0.
 3. dispatched = kept + dropped, for every window (``rollout/dropped_*``).
 """
@@ -120,7 +121,8 @@ class Collector:
 
 
 def window_metrics(window: Window) -> MetricWindow:
-    """``reward/*`` and ``rollout/*`` of a window. Rewards are over usable rollouts, shares over all."""
+    """``reward/*`` and ``rollout/*`` of a window. Rewards are over usable rollouts, shares over
+    all."""
     metrics, played = MetricWindow(), window.played
     for one in played:
         usable = one.reward is not None

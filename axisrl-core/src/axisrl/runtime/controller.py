@@ -1,6 +1,8 @@
-"""Controller: the algorithm, and nothing but. Collect a window, take its updates, sync, evaluate, save.
+"""Controller: the algorithm, and nothing but. Collect a window, take its updates, sync, evaluate,
+save.
 
-State changes hands only at the border between two windows: what :class:`RunState` says is what a checkpoint holds,
+State changes hands only at the border between two windows: what :class:`RunState` says is what a
+checkpoint holds,
 so a run killed anywhere goes on from a border and repeats the rest bit for bit.
 """
 
@@ -22,7 +24,7 @@ from axisrl.types import Metric
 T = TypeVar("T")
 
 
-class Interrupted(Exception):  # noqa: N818  (control flow, like KeyboardInterrupt)
+class Interrupted(Exception):
     """Somebody asked the run to stop; the state is at a border."""
 
 
@@ -56,7 +58,8 @@ class Controller:
             return await self.parts.collector.collect()
 
     async def _update(self, window: Window) -> None:
-        """Take the window's optimizer steps. The last one's metrics stay pending until it is evaluated."""
+        """Take the window's optimizer steps. The last one's metrics stay pending until it is
+        evaluated."""
         parts = self.parts
         metrics, per_sync = window_metrics(window), parts.config.train.updates_per_sync
         metrics.add("time/rollout_s", Metric(value=parts.spans.last["rollout"], reduce="sum"))
@@ -162,7 +165,8 @@ class Controller:
 
 
 def _items(groups: list[TrainGroup]) -> list[TrainItem]:
-    """Rows of one update. A trajectory's number is its place in the batch, so it fits any index type."""
+    """Rows of one update. A trajectory's number is its place in the batch, so it fits any index
+    type."""
     members = [
         (member.trace, advantage)
         for group in groups
@@ -176,7 +180,8 @@ def _items(groups: list[TrainGroup]) -> list[TrainItem]:
 
 
 def _merged(metrics: MetricWindow, report: StepReport, seconds: float) -> dict[str, float]:
-    """One step's numbers; rollout metrics were measured once a window and go with its first step."""
+    """One step's numbers; rollout metrics were measured once a window and go with its first
+    step."""
     stats = report.stats
     for name, metric in stats.metrics.items():
         metrics.add(name, metric)

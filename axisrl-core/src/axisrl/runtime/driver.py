@@ -2,7 +2,8 @@
 
 1. Make the folder and its manifest, resolve the model, build the loggers, assemble the parts.
 2. Train until done, interrupted (SIGTERM, SIGINT) or failed.
-3. However it ended: a checkpoint where the state is whole, the manifest's state, loggers finished, actors ended.
+3. However it ended: a checkpoint where the state is whole, the manifest's state, loggers finished,
+   actors ended.
 
 It decides nothing about the algorithm (:mod:`axisrl.runtime.controller`).
 """
@@ -24,6 +25,7 @@ from axisrl.config.render import render
 from axisrl.config.schema import RunConfig, Use
 from axisrl.errors import CheckpointError, PluginMismatch
 from axisrl.models import resolve_model
+from axisrl.plugins import Kind
 from axisrl.plugins.events import RunFinished, RunInfo
 from axisrl.plugins.manager import PluginManager
 from axisrl.runtime.actors import ActorBoot, build_component
@@ -48,7 +50,8 @@ class RunResult:
 
 
 def run(loaded: LoadedConfig, manager: PluginManager, options: RunOptions) -> RunResult:
-    """Run a resolved config to its end. A failure is raised after the run folder says what it was."""
+    """Run a resolved config to its end. A failure is raised after the run folder says what it
+    was."""
     return asyncio.run(_Driver(loaded, manager, options).run())
 
 
@@ -147,7 +150,7 @@ class _Driver:
         services = {"model": boot.model}
         built = []
         for index, use in enumerate(self._config.loggers):
-            what = ("logger", self._display(use), f"loggers.{index}")
+            what: tuple[Kind, Use, str] = ("logger", self._display(use), f"loggers.{index}")
             built.append((use.use, build_component(self._plugins, boot, services, what)))
         return LoggerGroup(built)
 

@@ -1,8 +1,11 @@
 """Evaluation: greedy accuracy and pass@k on held-out tasks, with 95 % confidence intervals.
 
-Greedy accuracy is a share of independent tasks: Wilson's score interval (1927). pass@k is the unbiased estimator of
-Chen et al. (arXiv 2107.03374) averaged over tasks, its interval by a seeded bootstrap over tasks. A rollout that
-failed for reasons that are not the policy's is left out of both and counted in ``eval/failed_frac``.
+Greedy accuracy is a share of independent tasks: Wilson's score interval (1927). pass@k is the
+unbiased estimator of
+Chen et al. (arXiv 2107.03374) averaged over tasks, its interval by a seeded bootstrap over tasks.
+A rollout that
+failed for reasons that are not the policy's is left out of both and counted in
+``eval/failed_frac``.
 """
 
 from __future__ import annotations
@@ -81,7 +84,8 @@ def wilson(passed: int, total: int) -> Interval:
 
 
 def pass_at_k(passed: int, drawn: int, k: int) -> float:
-    """Chance that k of ``drawn`` samples, ``passed`` of them right, hold a right one. 1 <= k <= drawn."""
+    """Chance that k of ``drawn`` samples, ``passed`` of them right, hold a right one. 1 <= k <=
+    drawn."""
     return 1.0 - math.comb(drawn - passed, k) / math.comb(drawn, k)
 
 

@@ -1,7 +1,9 @@
 """RunParts: everything a controller works with, assembled from a config and taken apart again.
 
-Order matters: the store and the placement first, then the trainer and the engines (which load models), then the
-workers that need an engine. :meth:`RunParts.close` undoes it in reverse, whatever failed in between.
+Order matters: the store and the placement first, then the trainer and the engines (which load
+models), then the
+workers that need an engine. :meth:`RunParts.close` undoes it in reverse, whatever failed in
+between.
 """
 
 from __future__ import annotations
@@ -96,7 +98,8 @@ class RunParts:
         await self.store.release(handles)
 
     async def close(self) -> None:
-        """End the actors, then the placement, then the store; one failure does not keep the others."""
+        """End the actors, then the placement, then the store; one failure does not keep the
+        others."""
         for actor in (*self.engines, self.trainer):
             await _quietly("an actor", actor.call("stop"))
         await _quietly("the placement", self.placement.close())
@@ -105,7 +108,8 @@ class RunParts:
 
 
 async def assemble(boot: ActorBoot, plugins: PluginManager, loggers: LoggerGroup) -> RunParts:
-    """Start every actor of a run. On an error whatever already runs is ended before it is raised."""
+    """Start every actor of a run. On an error whatever already runs is ended before it is
+    raised."""
     driver = DriverSide(boot, plugins, loggers)
     store: HandleStore = driver.build("store", boot.config.store, "store")
     placement = make_placement(boot.config.placement, store)
@@ -202,5 +206,5 @@ def _crosses(every: int, step: int, config: RunConfig) -> bool:
 async def _quietly(what: str, work: Awaitable[Any]) -> None:
     try:
         await work
-    except Exception as error:  # taking a run apart: the first error is the one that counts
+    except Exception as error:  # noqa: BLE001 - the first error is the one that counts
         _LOGGER.warning("%s did not close: %s", what, error)

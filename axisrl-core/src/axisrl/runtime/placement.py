@@ -1,4 +1,5 @@
-"""Placement: where actors live. ``inline`` in this process, ``ray`` one process each; same classes, same results.
+"""Placement: where actors live. ``inline`` in this process, ``ray`` one process each; same
+classes, same results.
 
 Ray is imported only by :class:`RayPlacement`. Nothing here knows what an actor does.
 """
@@ -23,7 +24,8 @@ class Placement(Protocol):
     async def spawn(
         self, actor: type[Actor], boot: ActorBoot, *peers: ActorHandle, gpus: float = 0.0
     ) -> ActorHandle:
-        """Build ``actor(boot, store, *peers)`` somewhere; its constructor's exception is raised here."""
+        """Build ``actor(boot, store, *peers)`` somewhere; its constructor's exception is raised
+        here."""
         ...
 
     async def close(self) -> None:
@@ -32,7 +34,8 @@ class Placement(Protocol):
 
 
 class InlineHandle:
-    """An actor in this process. Its plain methods run in one thread of its own, so the loop stays free."""
+    """An actor in this process. Its plain methods run in one thread of its own, so the loop stays
+    free."""
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
@@ -85,7 +88,8 @@ class RayHandle:
 
 
 class RayPlacement:
-    """One Ray actor each, on the cluster at ``config.address`` or a local one started for this run."""
+    """One Ray actor each, on the cluster at ``config.address`` or a local one started for this
+    run."""
 
     def __init__(self, config: PlacementConfig) -> None:
         try:

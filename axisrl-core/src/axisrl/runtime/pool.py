@@ -24,7 +24,8 @@ class GroupPlan:
 
 
 class RolloutPool:
-    """Every group goes to one worker, chosen by its number: who plays what does not depend on timing."""
+    """Every group goes to one worker, chosen by its number: who plays what does not depend on
+    timing."""
 
     def __init__(
         self,
@@ -62,7 +63,8 @@ class RolloutPool:
 
 
 async def gather_or_cancel(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """``asyncio.gather``, but the first error (or our own cancellation) ends the others before it is raised."""
+    """``asyncio.gather``, but the first error (or our own cancellation) ends the others before it
+    is raised."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return await asyncio.gather(*tasks)

@@ -1,6 +1,7 @@
 """RecorderActor: writes rollouts and traces into the run folder, off the driver.
 
-``rollouts/step-000012.jsonl`` and ``rollouts/eval-000010.jsonl``: one :class:`axisrl.types.RolloutRow` a line.
+``rollouts/step-000012.jsonl`` and ``rollouts/eval-000010.jsonl``: one
+:class:`axisrl.types.RolloutRow` a line.
 ``traces/step-000012.safetensors``: the bytes of every trace of the step, keyed by rollout id.
 A resumed run first removes what a later step of the killed one left behind.
 """
@@ -50,7 +51,8 @@ class RecorderActor(Actor):
         summaries: Sequence[RolloutSummary],
         advantages: Mapping[str, float],
     ) -> list[RolloutRow]:
-        """Write the rows (and for ``step`` the traces) and return the rows of the first few rollouts."""
+        """Write the rows (and for ``step`` the traces) and return the rows of the first few
+        rollouts."""
         rows, lines, traces = [], [], dict[str, Payload]()
         for summary in summaries:
             record = await self._record(summary)

@@ -1,4 +1,5 @@
-"""Records: a rollout as a person reads it. Written by the rollout worker, read by the recorder; JSON both ways."""
+"""Records: a rollout as a person reads it. Written by the rollout worker, read by the recorder;
+JSON both ways."""
 
 from __future__ import annotations
 

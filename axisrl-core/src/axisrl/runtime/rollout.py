@@ -1,7 +1,10 @@
-"""RolloutActor: plays episodes. Builds the env, drives it, scores the result, stores the tokens, returns a summary.
+"""RolloutActor: plays episodes. Builds the env, drives it, scores the result, stores the tokens,
+returns a summary.
 
-1. Boot, run and every verifier have deadlines of their own, so a score is still possible when the run's time is up.
-2. Whatever breaks is attributed to its boundary (env, engine, verifier) and becomes the rollout's outcome; only a
+1. Boot, run and every verifier have deadlines of their own, so a score is still possible when the
+   run's time is up.
+2. Whatever breaks is attributed to its boundary (env, engine, verifier) and becomes the rollout's
+   outcome; only a
    cancellation of the whole run leaves :meth:`RolloutActor.play` as an exception.
 3. Tokens and messages go to the store; at most 1 KiB goes back to the driver.
 """
@@ -275,7 +278,7 @@ async def _close(env: Env, limit_s: float) -> None:
     try:
         async with asyncio.timeout(limit_s):
             await env.close()
-    except Exception as error:  # foreign code, and the episode's result is already decided
+    except Exception as error:  # noqa: BLE001 - foreign code; the result is already decided
         _LOGGER.warning("an env failed to close: %s", error)
 
 

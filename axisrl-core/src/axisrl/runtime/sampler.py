@@ -1,4 +1,5 @@
-"""TaskSampler: the order of tasks. A seeded shuffle of each epoch; its whole state is one number."""
+"""TaskSampler: the order of tasks. A seeded shuffle of each epoch; its whole state is one
+number."""
 
 from __future__ import annotations
 

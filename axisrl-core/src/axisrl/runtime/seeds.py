@@ -1,4 +1,5 @@
-"""Seeds: one per model call, from (run seed, stream, group, task, member, turn); nothing else is random in a rollout."""
+"""Seeds: one per model call, from (run seed, stream, group, task, member, turn); nothing else is
+random in a rollout."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import hashlib
 
 
 def derive_seed(run_seed: int, *parts: str | int) -> int:
-    """A 63-bit seed. Different parts give independent seeds; the same parts always give the same one."""
+    """A 63-bit seed. Different parts give independent seeds; the same parts always give the same
+    one."""
     text = "\x1f".join(str(part) for part in (run_seed, *parts))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

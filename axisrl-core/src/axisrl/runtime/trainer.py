@@ -1,4 +1,5 @@
-"""TrainerActor: pulls rows by handle, packs them, computes what the loss needs and nothing else, and steps."""
+"""TrainerActor: pulls rows by handle, packs them, computes what the loss needs and nothing else,
+and steps."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ class TrainerActor(Actor):
         self._backend.start(self.boot.model, self.boot.config.train.updates)
 
     async def load_window(self, batches: Sequence[Sequence[TrainItem]]) -> None:
-        """Fetch the rows of a window's updates; later updates get the log-probabilities of before the first."""
+        """Fetch the rows of a window's updates; later updates get the log-probabilities of before
+        the first."""
         self._window = [await self._fetch(items) for items in batches]
         if "old_logprobs" in self._loss.needs:
             # The first update needs no pass: its ratio is 1 by definition, whatever the packing.

@@ -15,7 +15,8 @@ async def sync_weights(
 ) -> None:
     """Bring every engine to ``version``.
 
-    Raises ``WeightSyncError`` naming the rank and both versions when an engine is late, dead, or echoes
+    Raises ``WeightSyncError`` naming the rank and both versions when an engine is late, dead, or
+    echoes
     another version or checksum.
     """
     update: WeightUpdate = await trainer.call("weight_update", version)

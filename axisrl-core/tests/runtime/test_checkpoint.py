@@ -1,0 +1,81 @@
+import asyncio
+import json
+import logging
+
+import pytest
+
+from axisrl.errors import CheckpointError
+from axisrl.runtime.checkpoint import RunState, latest, read_state, save_checkpoint
+
+
+class Trainer:
+    async def call(self, method, path):
+        assert method == "save"
+        (path / "weights").write_text("w")
+
+
+class Dying(Trainer):
+    async def call(self, method, path):
+        await super().call(method, path)
+        raise OSError("disk full")
+
+
+def save(run_dir, step, trainer=None, keep=2, **fields):
+    state = RunState(step=step, **fields)
+    return asyncio.run(save_checkpoint(run_dir, state, trainer or Trainer(), keep=keep))
+
+
+def test_what_is_saved_is_read_back(tmp_path):
+    state = {"version": 3, "cursor": 24, "pending": None, "loggers": {"core/wandb": {"id": "x"}}}
+    path = save(tmp_path, 12, **state)
+    assert path.name == "step-000012"
+    assert (path / "trainer" / "weights").read_text() == "w"
+    assert read_state(path) == RunState(step=12, **state)
+    assert latest(tmp_path) == path
+
+
+def test_only_the_newest_are_kept(tmp_path):
+    for step in (1, 2, 3, 4):
+        save(tmp_path, step)
+    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == [
+        "step-000003",
+        "step-000004",
+    ]
+
+
+def test_a_failed_save_leaves_the_previous_checkpoint(tmp_path):
+    before = save(tmp_path, 1)
+    with pytest.raises(OSError, match="disk full"):
+        save(tmp_path, 2, Dying())
+    assert latest(tmp_path) == before
+
+
+def test_an_unfinished_checkpoint_is_named_and_ignored(tmp_path, caplog):
+    before = save(tmp_path, 1)
+    (save(tmp_path, 2) / "COMPLETE").unlink()
+    with caplog.at_level(logging.WARNING):
+        assert latest(tmp_path) == before
+    assert "step-000002 is unfinished" in caplog.text
+
+
+def test_the_same_step_can_be_saved_again(tmp_path):
+    save(tmp_path, 1, tokens=1)
+    save(tmp_path, 1, tokens=2)
+    assert read_state(latest(tmp_path)).tokens == 2
+
+
+def test_steps_of_seven_digits_are_newer_than_those_of_six(tmp_path):
+    save(tmp_path, 999_999)
+    save(tmp_path, 1_000_000)
+    assert latest(tmp_path).name == "step-1000000"
+
+
+def test_a_run_without_checkpoints_has_no_latest(tmp_path):
+    assert latest(tmp_path) is None
+
+
+def test_a_damaged_state_is_one_clear_error(tmp_path):
+    path = save(tmp_path, 1)
+    (path / "state.json").write_text(json.dumps({"unknown": 1}))
+    with pytest.raises(CheckpointError, match="step-000001 cannot be read"):
+        read_state(path)

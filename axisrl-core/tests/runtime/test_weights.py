@@ -1,0 +1,50 @@
+import asyncio
+
+import pytest
+
+from axisrl.errors import WeightSyncError
+from axisrl.runtime.weights import sync_weights
+from axisrl.types import WeightAck, WeightUpdate
+
+
+class Trainer:
+    async def call(self, method, version):
+        assert method == "weight_update"
+        return WeightUpdate(
+            version=version, transport="disk", location="", tensors=(), checksum="abc"
+        )
+
+
+class Engine:
+    def __init__(self, ack=None, delay=0.0):
+        self.ack, self.delay, self.updates = ack, delay, []
+
+    async def call(self, method, update):
+        await asyncio.sleep(self.delay)
+        self.updates.append(update)
+        return self.ack or WeightAck(version=update.version, checksum=update.checksum)
+
+
+def sync(*engines, timeout=5.0):
+    asyncio.run(sync_weights(Trainer(), engines, 3, timeout))
+
+
+def test_every_engine_gets_the_same_update():
+    engines = [Engine(), Engine()]
+    sync(*engines)
+    assert [engine.updates[0].version for engine in engines] == [3, 3]
+
+
+def test_an_engine_on_another_version_is_named_with_both_versions():
+    with pytest.raises(WeightSyncError, match=r"engine rank 1 serves version 2 .* sent 3"):
+        sync(Engine(), Engine(WeightAck(version=2, checksum="abc")))
+
+
+def test_an_engine_with_damaged_weights_is_an_error():
+    with pytest.raises(WeightSyncError, match="damaged"):
+        sync(Engine(WeightAck(version=3, checksum="xyz")))
+
+
+def test_a_silent_engine_fails_within_its_time_out():
+    with pytest.raises(WeightSyncError, match=r"rank 0 did not confirm version 3 within 0.01 s"):
+        sync(Engine(delay=60), timeout=0.01)
