@@ -1,53 +1,82 @@
-"""The weights' checksum: what it ignores (order of names, layout) and what it notices."""
-
-from __future__ import annotations
+"""Tests of axisrl.ops.checksum."""
 
 import pytest
 import torch
 
 from axisrl.ops.checksum import weights_checksum
 
-WEIGHTS = {"a": torch.arange(20000.0).view(200, 100), "b": torch.ones(3, dtype=torch.bfloat16)}
+
+def weights():
+    generator = torch.Generator().manual_seed(3)
+    return {
+        "embed": torch.randn(50, 300, generator=generator),
+        "norm": torch.ones(7),
+        "scale": torch.tensor(2.5),
+        "empty": torch.zeros(0, 4),
+    }
 
 
-def test_order_of_names_does_not_matter() -> None:
-    assert weights_checksum(WEIGHTS) == weights_checksum(dict(reversed(WEIGHTS.items())))
+def test_the_order_of_the_names_does_not_matter():
+    named = weights()
+    assert weights_checksum(named.items()) == weights_checksum(reversed(list(named.items())))
 
 
-def test_layout_in_memory_does_not_matter() -> None:
-    padded = torch.zeros(201, 101)
-    padded[1:, 1:] = WEIGHTS["a"]
-    assert weights_checksum(WEIGHTS | {"a": padded[1:, 1:]}) == weights_checksum(WEIGHTS)
+def test_equal_weights_in_another_memory_layout_have_the_same_checksum():
+    named = weights()
+    other = {**named, "embed": named["embed"].t().contiguous().t()}
+    assert weights_checksum(named.items()) == weights_checksum(other.items())
 
 
-def test_an_unaligned_view_gives_the_same_checksum() -> None:
-    storage = torch.cat([torch.zeros(1), WEIGHTS["a"].flatten()])
-    view = storage[1:].view(200, 100)
-    assert weights_checksum(WEIGHTS | {"a": view}) == weights_checksum(WEIGHTS)
+@pytest.mark.parametrize("index", [(0, 0), (13, 200), (49, 299)])
+def test_the_smallest_change_of_any_element_shows(index):
+    named, other = weights(), weights()
+    value = other["embed"][index]
+    other["embed"][index] = torch.nextafter(value, value + 1)
+    assert weights_checksum(named.items()) != weights_checksum(other.items())
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"a": WEIGHTS["a"] + 2e-3},
-        {"a": WEIGHTS["a"].flip(0)},
-        {"a": WEIGHTS["a"].flip(1)},
-        {"a": WEIGHTS["a"].view(100, 200)},
-        {"a": WEIGHTS["a"].double()},
-        {"c": torch.ones(1)},
-    ],
-    ids=["values", "rows", "columns", "shape", "dtype", "names"],
-)
-def test_any_change_of_the_weights_shows(change: dict[str, torch.Tensor]) -> None:
-    assert weights_checksum(WEIGHTS | change) != weights_checksum(WEIGHTS)
+@pytest.mark.parametrize("pair", [(0, 1), (5, 9000), (14_000, 14_999)])
+def test_two_exchanged_elements_show(pair):
+    named, other = weights(), weights()
+    flat = other["embed"].view(-1)
+    flat[list(pair)] = flat[list(reversed(pair))]
+    assert weights_checksum(named.items()) != weights_checksum(other.items())
 
 
-def test_one_bit_of_one_weight_shows() -> None:
-    flipped = WEIGHTS["a"].clone()
-    flipped.view(torch.int32)[7, 7] ^= 1
-    assert weights_checksum(WEIGHTS | {"a": flipped}) != weights_checksum(WEIGHTS)
+def test_a_negative_zero_differs_from_a_zero():
+    assert weights_checksum([("a", torch.zeros(3))]) != weights_checksum([("a", -torch.zeros(3))])
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 5), (4096 * 2,), (4096 * 2 + 1,)])
-def test_every_size_has_a_checksum(shape: tuple[int, ...]) -> None:
-    assert weights_checksum({"a": torch.ones(shape)}) != weights_checksum({"a": torch.ones(9)})
+def test_name_shape_and_dtype_are_part_of_it():
+    base = weights_checksum([("a", torch.zeros(4, 2))])
+    others = [("b", torch.zeros(4, 2)), ("a", torch.zeros(2, 4)), ("a", torch.zeros(4, 2).half())]
+    assert base not in {weights_checksum([other]) for other in others}
+
+
+def test_a_missing_tensor_shows():
+    named = weights()
+    fewer = {name: tensor for name, tensor in named.items() if name != "norm"}
+    assert weights_checksum(named.items()) != weights_checksum(fewer.items())
+
+
+def test_a_name_given_twice_is_refused():
+    with pytest.raises(ValueError, match="'a' is given twice"):
+        weights_checksum([("a", torch.ones(1)), ("a", torch.ones(1))])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int8])
+def test_every_dtype_is_read_bit_by_bit(dtype):
+    one, two = torch.ones(5000).to(dtype), torch.ones(5000).to(dtype)
+    two[4321] = 2
+    assert weights_checksum([("a", one)]) != weights_checksum([("a", two)])
+    assert weights_checksum([("a", one)]) == weights_checksum([("a", one.clone())])
+
+
+def test_a_tensor_that_starts_inside_its_storage_is_read_alike():
+    storage = torch.arange(9001, dtype=torch.float32)
+    inside = storage[1:]
+    assert weights_checksum([("a", inside)]) == weights_checksum([("a", inside.clone())])
+
+
+def test_no_weights_have_a_checksum():
+    assert len(weights_checksum([])) == 32

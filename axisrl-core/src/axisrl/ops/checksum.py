@@ -1,47 +1,64 @@
-"""One checksum for a set of weights, the same on every device and in any order of names.
+"""One checksum over named weights: the same on a CPU and a GPU, in any order of the names.
 
-Formula, per tensor: its bytes as 64-bit words w, zero-padded, laid out in rows of 4096; then
-``sum_r (r + 1) sum_c w[r, c]`` and ``sum_c (c + 1) sum_r w[r, c]``, modulo 2^64. SHA-256 over
-name, shape, dtype and both sums, names sorted. Integer sums have no rounding, so a GPU and a CPU
-agree; both positions count, so swapped rows or columns show.
+1. The raw bytes of a tensor are read as 64-bit integers and laid out in rows of ``_WIDTH``.
+2. The sums (modulo 2**64) of every row and of every column are taken on the tensor's own device;
+   they do not depend on their order, and a value that moves changes a row or a column.
+3. Name, shape, dtype and those sums are hashed, tensors in the order of their names.
 
-It protects against mistakes and damage, not against an attacker.
+It detects damage and mix-ups, not forgery. Tied weights count once, under the name the caller
+gives (``named_parameters()`` gives each once).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-_COLUMNS = 4096
-_WORD = 8
+_WIDTH = 1024
 
 
-def weights_checksum(weights: Mapping[str, Tensor]) -> str:
-    """Hex digest of named weights, any dtype and device; a tied weight is given once."""
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        tensor = weights[name]
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {_sums(tensor)}\n".encode())
+def weights_checksum(named_tensors: Iterable[tuple[str, Tensor]]) -> str:
+    """Hex digest (32 characters) over ``(name, tensor)`` pairs of any shape, dtype and device.
+
+    Raises ``ValueError`` when a name comes twice.
+    """
+    named = sorted(named_tensors, key=lambda pair: pair[0])
+    for (name, _), (following, _) in zip(named, named[1:], strict=False):
+        if name == following:
+            raise ValueError(f"tensor {name!r} is given twice")
+    digest = hashlib.blake2b(digest_size=16)
+    with torch.no_grad():
+        sums = [_sums(tensor.detach()) for _, tensor in named]
+        gathered = _to_host(sums)
+    at = 0
+    for (name, tensor), part in zip(named, sums, strict=True):
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        digest.update(f"{name}\0{dtype}\0{tuple(tensor.shape)}\0".encode())
+        digest.update(gathered[at : at + 8 * len(part)])
+        at += 8 * len(part)
     return digest.hexdigest()
 
 
-def _sums(tensor: Tensor) -> tuple[int, int]:
-    raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-    if raw.storage_offset() % _WORD:
-        raw = raw.clone()
-    whole = raw.numel() // (_WORD * _COLUMNS) * (_WORD * _COLUMNS)
-    body, tail = raw[:whole], raw[whole:]
-    last = tail.new_zeros(_WORD * _COLUMNS)
-    last[: tail.numel()] = tail
-    words = (body.view(torch.int64).view(-1, _COLUMNS), last.view(torch.int64).view(1, -1))
-    by_row = torch.cat([part.sum(dim=1) for part in words])
-    by_column = words[0].sum(dim=0) + words[1].sum(dim=0)
-    return _weighted(by_row), _weighted(by_column)
+def _sums(tensor: Tensor) -> Tensor:
+    """int64[rows + columns + rest] of the tensor's bytes; what fills no row is kept as it is."""
+    flat = tensor.contiguous().view(-1)
+    if flat.storage_offset() * flat.element_size() % 8:
+        flat = flat.clone()
+    raw = flat.view(torch.uint8)
+    whole = raw.numel() // 8 * 8
+    words, rest = raw[:whole].view(torch.int64), raw[whole:]
+    full = words.numel() // _WIDTH * _WIDTH
+    table = words[:full].view(-1, _WIDTH)
+    return torch.cat([table.sum(1), table.sum(0), words[full:], rest.to(torch.int64)])
 
 
-def _weighted(sums: Tensor) -> int:
-    return int((sums * torch.arange(1, len(sums) + 1, device=sums.device)).sum())
+def _to_host(sums: list[Tensor]) -> bytes:
+    """The sums as little-endian bytes, with one transfer where they share a device."""
+    if not sums:
+        return b""
+    if len({part.device for part in sums}) > 1:
+        sums = [part.cpu() for part in sums]
+    return bytes(torch.cat(sums).cpu().numpy().astype("<i8").tobytes())
