@@ -284,7 +284,7 @@ class LifecycleSpecs(Protocol):
     def axisrl_config_resolved(self, config: RunConfig) -> Iterable[ConfigProblem] | None:
         """Check the validated config, in the driver before anything starts; it cannot be changed.
 
-        Arguments: ``config``: the run's config; returned problems end the run. Since: 0.1. Example::
+        Arguments: ``config``: the run's config; a returned problem ends it. Since: 0.1. Example::
 
             from axisrl.plugins import hookimpl
             from axisrl.plugins.events import ConfigProblem

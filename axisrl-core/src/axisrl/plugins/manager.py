@@ -111,6 +111,11 @@ class PluginManager(Lifecycle):
         """Every plugin found, core first."""
         return self._records
 
+    @property
+    def requested(self) -> tuple[str, ...]:
+        """Names of the plugins that ``local`` asked for."""
+        return self._requested
+
     def activate(self, names: Iterable[str], *, required: bool = True) -> None:
         """Activate core and these plugins; disabled ones are left out.
 

@@ -58,6 +58,11 @@ class PluginRecord:
         """Kinds it has components of."""
         return tuple(self.components)
 
+    def facts(self) -> dict[str, str]:
+        """What a listing shows; JSON."""
+        shown = ("name", "distribution", "version", "state", "note", "fix")
+        return {name: getattr(self, name) for name in shown}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginOptions:
