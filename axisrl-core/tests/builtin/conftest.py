@@ -1,0 +1,92 @@
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from axisrl.types import BuildContext
+
+
+@dataclass
+class FileClock:
+    """A clock that every process can read and a test can set."""
+
+    path: Path
+
+    def __call__(self) -> float:
+        return float(self.path.read_text())
+
+    def advance(self, seconds: float) -> None:
+        self.path.write_text(str(self() + seconds))
+
+
+@pytest.fixture(scope="session")
+def clock_file(tmp_path_factory):
+    return tmp_path_factory.mktemp("clock") / "now"
+
+
+@pytest.fixture
+def clock(clock_file):
+    clock_file.write_text("1000.0")
+    return FileClock(clock_file)
+
+
+@pytest.fixture
+def context(tmp_path, clock):
+    return BuildContext(run_dir=tmp_path / "run", clock=clock)
+
+
+@pytest.fixture(scope="session")
+def local_ray(tmp_path_factory):
+    ray = pytest.importorskip("ray", reason="the extra axisrl-core[ray] is not installed")
+    spill = tmp_path_factory.mktemp("spill")
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        object_store_memory=100 << 20,
+        object_spilling_directory=str(spill),
+        configure_logging=False,
+        log_to_driver=False,
+    )
+    yield spill
+    ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def ray_stores(local_ray, tmp_path_factory, clock_file):
+    """Ray stores of one run for many tests: making its actors takes seconds."""
+    from axisrl.builtin.ray_handles import RayHandleStore
+    from axisrl.config.base import NoConfig
+
+    kept = []
+
+    def make():
+        if not kept or kept[0]._closed:
+            run_dir = tmp_path_factory.mktemp("run")
+            context = BuildContext(run_dir=run_dir, clock=FileClock(clock_file))
+            kept[:] = [RayHandleStore(NoConfig(), context)]
+        return kept[0]
+
+    yield make
+    asyncio.run(kept[0].close())
+
+
+@pytest.fixture(params=["memory", "shm", "ray"])
+def store(request, tmp_path, context):
+    from axisrl.builtin.config import SharedMemoryConfig
+    from axisrl.builtin.memory_handles import MemoryHandleStore
+    from axisrl.builtin.shm_handles import SharedMemoryHandleStore
+    from axisrl.config.base import NoConfig
+
+    if request.param == "memory":
+        made = MemoryHandleStore(NoConfig(), context)
+    elif request.param == "shm":
+        made = SharedMemoryHandleStore(SharedMemoryConfig(folder=str(tmp_path)), context)
+    else:
+        made = request.getfixturevalue("ray_stores")()
+    yield made
+    if request.param != "ray":
+        asyncio.run(made.close())
+        return
+    for owner in ("worker-0", "worker-1", "worker-2", "worker-10"):
+        asyncio.run(made.release_owner(owner))
