@@ -1,0 +1,1 @@
+"""Grade-school mathematics for axisrl. The components are named in :mod:`axisrl_gsm8k.plugin`."""
