@@ -6,13 +6,13 @@
 3. Name, shape, dtype and those sums are hashed, tensors in the order of their names.
 
 It detects damage and mix-ups, not forgery. Tied weights count once, under the name the caller
-gives (``named_parameters()`` gives each once).
+gives (``dict(model.named_parameters())`` has each once).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -20,15 +20,9 @@ from torch import Tensor
 _WIDTH = 1024
 
 
-def weights_checksum(named_tensors: Iterable[tuple[str, Tensor]]) -> str:
-    """Hex digest (32 characters) over ``(name, tensor)`` pairs of any shape, dtype and device.
-
-    Raises ``ValueError`` when a name comes twice.
-    """
-    named = sorted(named_tensors, key=lambda pair: pair[0])
-    for (name, _), (following, _) in zip(named, named[1:], strict=False):
-        if name == following:
-            raise ValueError(f"tensor {name!r} is given twice")
+def weights_checksum(weights: Mapping[str, Tensor]) -> str:
+    """Hex digest (32 characters) over named tensors of any shape, dtype and device."""
+    named = sorted(weights.items(), key=lambda pair: pair[0])
     digest = hashlib.blake2b(digest_size=16)
     with torch.no_grad():
         sums = [_sums(tensor.detach()) for _, tensor in named]

