@@ -1,9 +1,80 @@
-"""Fixtures that more than one folder of tests needs."""
+"""Fixtures of the whole suite: plugins installed as real distributions in a folder of the test, and
+a recorded run."""
 
+from __future__ import annotations
+
+import importlib
 import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
+
+GOOD = """
+from axisrl.plugins import EnvComponent, hookimpl
+
+@hookimpl
+def axisrl_envs():
+    return [EnvComponent(name="world", target="{module}.env:World", summary="A test world")]
+"""
+
+
+class Site:
+    """A folder on ``sys.path`` that distributions are written into as an installer would."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(
+        self,
+        name: str,
+        source: str = GOOD,
+        *,
+        distribution: str = "",
+        version: str = "1.0",
+        requires: Sequence[str] = (),
+        files: Mapping[str, str] | None = None,
+    ) -> str:
+        """Install ``axisrl-plugin-<name>``; ``{module}`` in the source is its import package."""
+        distribution = distribution or f"axisrl-plugin-{name}"
+        module = f"axisrl_{distribution.removeprefix('axisrl-plugin-').replace('-', '_')}"
+        package = self.path / module
+        package.mkdir()
+        for file, text in {"__init__.py": "", "plugin.py": source, **(files or {})}.items():
+            (package / file).write_text(dedent(text).replace("{module}", module))
+        metadata = [f"Name: {distribution}", f"Version: {version}"]
+        metadata += [f"Requires-Dist: {line}" for line in requires]
+        self.add_raw(distribution, version, f"[axisrl]\n{name} = {module}.plugin\n", metadata)
+        return module
+
+    def add_raw(
+        self, distribution: str, version: str, entry_points: str, metadata: Sequence[str] = ()
+    ) -> Path:
+        """Write the metadata of a distribution and nothing else."""
+        info = self.path / f"{distribution.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
+        lines = ["Metadata-Version: 2.1", *(metadata or [f"Name: {distribution}"]), ""]
+        (info / "METADATA").write_text("\n".join(lines))
+        (info / "entry_points.txt").write_text(entry_points)
+        importlib.invalidate_caches()
+        return info
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    before = set(sys.modules)
+    yield Site(folder)
+    for name in set(sys.modules) - before:
+        origin = getattr(sys.modules[name], "__file__", None) or ""
+        if origin.startswith(str(tmp_path)) or name.startswith("axisrl_local_"):
+            del sys.modules[name]
+
 
 HOSTILE = "<script>alert(1)</script> \x1b[31mred\u202e #### 7"
 

@@ -4,7 +4,7 @@ import sys
 
 from click.testing import CliRunner
 
-from axisrl.cli.runs import changes, printable, runs
+from axisrl.cli.runs import changes, runs
 from axisrl.runfolder import RunFolder
 
 
@@ -90,10 +90,6 @@ def test_the_greedy_answer_of_a_task_is_compared_not_a_sampled_one(run_dir):
 def test_one_evaluation_alone_makes_no_comparison(run_dir):
     (run_dir / "rollouts/eval-000003.jsonl").unlink()
     assert changes(RunFolder(run_dir)) == []
-
-
-def test_printable_keeps_letters_of_every_script():
-    assert printable("Zürich 数学") == "Zürich 数学"
 
 
 def test_listing_runs_imports_nothing_heavy():

@@ -1,7 +1,7 @@
 """``axisrl runs``: what is in the output folder, and what one run learnt.
 
 Reads run folders only; imports neither pydantic nor numpy, so a list is instant. Model text is
-shown with its control characters replaced: an answer cannot drive the terminal.
+shown without its control characters: an answer cannot drive the terminal.
 """
 
 from __future__ import annotations
@@ -123,12 +123,10 @@ def _ends(values: Sequence[float]) -> dict[str, float] | None:
 
 
 def _print_table(found: Sequence[dict[str, Any]]) -> None:
+    from axisrl.cli.tables import print_table
+
     columns = ("name", "state", "step", "reward", "recipe")
-    rows = [[_cell(run[column]) for column in columns] for run in found]
-    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
-    for row in [list(columns), *rows]:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
+    print_table(columns, ([_cell(run[column]) for column in columns] for run in found))
     for run in found:
         if run["resume"]:
             click.echo(f"\n{run['name']} can go on:\n  {run['resume']}")
@@ -137,7 +135,7 @@ def _print_table(found: Sequence[dict[str, Any]]) -> None:
 def _cell(value: object) -> str:
     if value is None:
         return "-"
-    return f"{value:.3f}" if isinstance(value, float) else printable(str(value))
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def _print_facts(run: RunFolder, facts: dict[str, Any]) -> None:
@@ -199,13 +197,10 @@ def _said(row: dict[str, Any], role: str) -> str:
 
 
 def _shortened(text: str) -> str:
+    from axisrl.cli.tables import printable
+
     line = printable(" ".join(text.split()))
     return line if len(line) <= _TEXT_WIDTH else line[: _TEXT_WIDTH - 1] + "…"
-
-
-def printable(text: str) -> str:
-    """Text without control characters, so that nothing in it moves the cursor or the colours."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def _shortest(run: RunFolder) -> str:
