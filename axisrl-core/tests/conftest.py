@@ -43,6 +43,7 @@ class Site:
         package = self.path / module
         package.mkdir()
         for file, text in {"__init__.py": "", "plugin.py": source, **(files or {})}.items():
+            (package / file).parent.mkdir(exist_ok=True)
             (package / file).write_text(dedent(text).replace("{module}", module))
         metadata = [f"Name: {distribution}", f"Version: {version}"]
         metadata += [f"Requires-Dist: {line}" for line in requires]
@@ -135,3 +136,144 @@ def write_json(path: Path, value: object) -> None:
 
 def write_lines(path: Path, rows: list) -> None:
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+TOY = """
+from axisrl.plugins import (
+    AdvantageComponent, CommandComponent, DatasetComponent, EngineComponent, EnvComponent,
+    LossComponent, ModelComponent, RecipeComponent, TrainerComponent, VerifierComponent, hookimpl,
+)
+
+@hookimpl
+def axisrl_envs():
+    return [
+        EnvComponent(name="world", target="{module}.parts:World", config="{module}.config:World"),
+        EnvComponent(name="void", target="{module}.parts:World"),
+    ]
+
+@hookimpl
+def axisrl_datasets():
+    return [DatasetComponent(name="tasks", target="{module}.parts:Tasks")]
+
+@hookimpl
+def axisrl_verifiers():
+    return [VerifierComponent(name="exact", target="{module}.parts:Exact", version=2)]
+
+@hookimpl
+def axisrl_advantages():
+    return [
+        AdvantageComponent(name="group", target="{module}.parts:Group"),
+        AdvantageComponent(name="alone", target="{module}.parts:Alone", group_relative=False),
+    ]
+
+@hookimpl
+def axisrl_losses():
+    return [LossComponent(name="clip", target="{module}.parts:Clip", config="{module}.config:Clip")]
+
+@hookimpl
+def axisrl_rollout_engines():
+    return [
+        EngineComponent(name="engine", target="{module}.parts:Engine", transports=("disk",),
+                        config="{module}.config:Engine"),
+        EngineComponent(name="far", target="{module}.parts:Engine", transports=("nccl",)),
+    ]
+
+@hookimpl
+def axisrl_trainer_backends():
+    return [TrainerComponent(name="trainer", target="{module}.parts:Trainer", transports=("disk",))]
+
+@hookimpl
+def axisrl_models():
+    return [ModelComponent(name="nano", target="{module}.parts:Nano", summary="A test model")]
+
+@hookimpl
+def axisrl_commands():
+    return [CommandComponent(name="hello", target="{module}.commands:hello", help="Greet.")]
+
+@hookimpl
+def axisrl_recipes():
+    return [
+        RecipeComponent(name="base", target="{module}:configs/base.yaml",
+                        smoke="{module}:configs/smoke.yaml"),
+        RecipeComponent(name="small", target="{module}:configs/small.yaml"),
+    ]
+
+@hookimpl
+def axisrl_config_resolved(config):
+    from axisrl.plugins.events import ConfigProblem
+    if config.seed == 13:
+        yield ConfigProblem(path="seed", message="13 is unlucky", fix="seed=14")
+"""
+
+TOY_FILES = {
+    "config.py": '''
+        from __future__ import annotations
+        from dataclasses import dataclass
+        from typing import Literal
+        from axisrl.config.base import Config
+
+        @dataclass(frozen=True, kw_only=True, slots=True)
+        class World(Config):
+            """A world."""
+
+            size: int = 3
+            """Cells a side."""
+            shape: Literal["flat", "round"] = "flat"
+
+            def __post_init__(self) -> None:
+                if self.size < 1:
+                    raise ValueError(f"size {self.size} is below 1")
+
+        @dataclass(frozen=True, kw_only=True, slots=True)
+        class Clip(Config):
+            clip: float = 0.2
+
+        @dataclass(frozen=True, kw_only=True, slots=True)
+        class Engine(Config):
+            max_batch: int = 8
+        ''',
+    "parts.py": """
+        class Nano:
+            def __init__(self, config, context):
+                self.context = context
+
+            def fetch(self, cache):
+                folder = cache / "nano"
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / "config.json").write_text("{}")
+                return folder
+        """,
+    "commands.py": """
+        import click
+
+        @click.command()
+        def hello():
+            click.echo("hello from toy")
+        """,
+    "configs/base.yaml": """
+        model: nano
+        dataset: toy/tasks
+        env: {use: toy/world, size: 5}
+        verifiers: {exact: toy/exact}
+        advantage: toy/group
+        loss: {use: toy/clip, clip: 0.1}
+        engine: toy/engine
+        trainer: toy/trainer
+        rollout: {group_size: 4}
+        train: {updates: 10, batch_size: 8}
+        """,
+    "configs/small.yaml": """
+        extends: toy/base
+        train: {batch_size: 4}
+        """,
+    "configs/smoke.yaml": """
+        train: {updates: 2}
+        """,
+}
+
+
+@pytest.fixture
+def toy(site: Site) -> Site:
+    """A site with the plugin ``toy``: one component of every kind that a run needs, two recipes."""
+    site.add("toy", TOY, files=TOY_FILES)
+    return site

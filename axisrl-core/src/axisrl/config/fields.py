@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import textwrap
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any
@@ -59,7 +60,7 @@ def _helps(cls: type) -> dict[str, str]:
         return {}
     helps: dict[str, str] = {}
     statements = body.body if isinstance(body, ast.ClassDef) else []
-    for statement, after in zip(statements, statements[1:], strict=False):
+    for statement, after in itertools.pairwise(statements):
         if (
             isinstance(statement, ast.AnnAssign)
             and isinstance(statement.target, ast.Name)

@@ -1,4 +1,4 @@
-"""Loads a run's configuration: layers, validation, components, checks, and where each value is from.
+"""Loads a run's configuration: layers, validation, components, checks, each value's origin.
 
 Dataclass defaults < recipe (its ``extends`` chain first) < ``--smoke`` < ``--config`` files left to
 right < ``key.path=value``. Nothing is started or built, and no file is written.
@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 from axisrl.config.overrides import Layers, origin_of, parse_override
 from axisrl.config.problems import Problem, raise_problems
 from axisrl.config.recipe import CONFIG_FILE, Recipe, read_recipe
-from axisrl.config.render import render
 from axisrl.config.resolve import UsedComponent, check, resolve
 from axisrl.config.schema import RunConfig
 from axisrl.config.shape import expand, leaves, plain
-from axisrl.config.text import dump, read_tree
+from axisrl.config.text import read_tree
 from axisrl.config.validate import validate
 from axisrl.errors import ConfigError, UsageError
 
@@ -46,8 +45,6 @@ class RunRequest:
     overrides: tuple[str, ...] = ()
     """``key.path=value`` or ``--key.path=value``; values are YAML."""
     smoke: bool = False
-    plugins: tuple[str, ...] = ()
-    """Installed names to activate besides those the configuration names."""
     loggers: tuple[str, ...] = ()
     """Added to the configuration's: a component id, or the name of one of core's."""
 
@@ -71,13 +68,11 @@ def load_run(request: RunRequest, manager: PluginManager) -> LoadedConfig:
     Raises ``UsageError``, ``ConfigError`` or ``PluginError`` that names the key, where it was set
     and what to do.
     """
-    manager.activate(request.plugins)
     recipe = read_recipe(request.recipe, manager)
     layers = _merge(request, recipe)
     _follow_group_size(layers)
     config = validate(RunConfig, layers.tree, origins=layers.origins)
     raise_problems(list(_inert(config, layers)), layers.origins)
-    manager.activate(config.plugins)
     used = resolve(config, manager, layers.origins)
     tree, origins = _resolved_tree(config, used, layers.origins)
     config = validate(RunConfig, tree, origins=origins)
@@ -89,17 +84,9 @@ def load_run(request: RunRequest, manager: PluginManager) -> LoadedConfig:
     )
 
 
-def config_text(loaded: LoadedConfig) -> str:
-    """The text of a run folder's ``config.yaml``: the recipe's name, then every value with its
-    origin."""
-    return f"recipe: {dump(loaded.recipe)}\n{render(loaded.tree, loaded.origins)}"
-
-
 def stored_tree(run_dir: Path) -> dict[str, Any]:
     """The resolved configuration that a run folder was made with."""
-    tree = read_tree(run_dir / CONFIG_FILE)
-    tree.pop("recipe", None)
-    return tree
+    return read_tree(run_dir / CONFIG_FILE)
 
 
 def _merge(request: RunRequest, recipe: Recipe) -> Layers:
@@ -202,7 +189,7 @@ def _resolved_tree(
         for part in parents:
             at = at[int(part) if isinstance(at, list) else part]
         at[int(last) if isinstance(at, list) else last] = {
-            "use": each.resolved.id,
+            "use": each.id,
             **each.options,
         }
         defaults[each.path] = f"default of {each.resolved.id}"

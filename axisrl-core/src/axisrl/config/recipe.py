@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, cast
 from axisrl.config.text import read_tree
 from axisrl.errors import ConfigError, PluginError, UsageError
 from axisrl.plugins.components import RecipeComponent
+from axisrl.plugins.resolve import Resolved, parse_id
+from axisrl.runfolder import RunFolder
 
 if TYPE_CHECKING:
-    from axisrl.plugins.manager import PluginManager, Resolved
+    from axisrl.plugins.manager import PluginManager
 
 CONFIG_FILE = "config.yaml"
 """The resolved configuration in a run's folder."""
@@ -45,11 +47,13 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One file of the chain. ``resolved`` is set when a plugin offers it."""
+    """One file of the chain. ``resolved`` is set when a plugin offers it, ``recipe`` when it is a
+    run's own copy of one."""
 
     name: str
     path: Path
     resolved: Resolved | None = None
+    recipe: str = ""
 
 
 def read_recipe(ref: str, manager: PluginManager) -> Recipe:
@@ -68,7 +72,7 @@ def read_recipe(ref: str, manager: PluginManager) -> Recipe:
             raise ConfigError(f"`extends` comes back to itself: {chain}", fix="break the circle")
         seen.append(path)
         tree = read_tree(source.path, f"recipe {source.name}")
-        name = name or str(tree.pop("recipe", source.name))
+        name = name or source.recipe or source.name
         smoke = smoke or _smoke(source)
         parent = tree.pop("extends", None)
         layers.insert(0, Layer(tree, f"recipe {source.name}"))
@@ -101,14 +105,16 @@ def _locate(ref: str, manager: PluginManager, base: Path) -> _Source:
 
 
 def _offered(ref: str, manager: PluginManager) -> _Source:
-    manager.activate_for([ref])
-    resolved = manager.find("recipe", ref)
+    owner = parse_id(ref, "recipe").plugin
+    manager.activate([owner] if owner else [])
+    resolved = manager.find("recipe", ref, "recipe")
     return _Source(resolved.id, _data_file(resolved.component.target, resolved.id), resolved)
 
 
 def _folder(path: Path, manager: PluginManager) -> _Source:
     if (path / CONFIG_FILE).is_file() and not (path / "pyproject.toml").is_file():
-        return _Source(str(path / CONFIG_FILE), path / CONFIG_FILE)
+        recipe = RunFolder(path).manifest.get("recipe", "")
+        return _Source(str(path / CONFIG_FILE), path / CONFIG_FILE, recipe=str(recipe))
     names = _project_plugins(path)
     installed = {record.name: record for record in manager.records()}
     for name in names:

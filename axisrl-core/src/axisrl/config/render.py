@@ -1,11 +1,18 @@
-"""Writes a resolved configuration as YAML with each value's origin beside it."""
+"""Writes configuration as commented YAML.
+
+A resolved one with each value's origin, or the defaults of a config class with each field's help.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import is_dataclass
+from typing import Any, cast
 
+from axisrl.config.fields import fields_of
 from axisrl.config.overrides import origin_of
+from axisrl.config.schema import Use
+from axisrl.config.shape import arms_of, hints_of
 from axisrl.config.text import dump
 
 
@@ -26,3 +33,26 @@ def _lines(
         else:
             origin = origin_of(origins, here)
             yield f"{label} {dump(value)}" + (f"  # {origin}" if origin else "")
+
+
+def render_defaults(cls: type) -> str:
+    """Commented YAML of a config class: help above each key, required keys commented out."""
+    return "".join(f"{line}\n" for line in _default_lines(cls, "", False))
+
+
+def _default_lines(cls: type, indent: str, absent: bool) -> Iterator[str]:
+    """``absent``: the section itself has no default, so its keys are comments."""
+    hints = hints_of(cls)
+    for info in fields_of(cls):
+        mark = "# " if absent or info.required else ""
+        if info.help:
+            yield f"{indent}# {info.help}"
+        inner = next((a for a in arms_of(hints[info.name]) if is_dataclass(a) and a != Use), None)
+        if inner is not None:
+            yield f"{indent}{mark}{info.name}:" + (f"  # {info.type}" if mark else "")
+            hidden = bool(mark) or info.default is None
+            yield from _default_lines(cast(type, inner), f"{indent}  ", hidden)
+        elif info.required:
+            yield f"{indent}# {info.name}:  # {info.type}, required"
+        else:
+            yield f"{indent}{mark}{info.name}: {dump(info.default)}  # {info.type}"

@@ -19,27 +19,29 @@ from axisrl.errors import AxisrlError
 from axisrl.plugins.components import (
     KINDS,
     AdvantageComponent,
+    ComponentRef,
     EngineComponent,
     HandleStoreComponent,
     Kind,
     TrainerComponent,
 )
+from axisrl.plugins.resolve import Resolved, parse_id
 
 if TYPE_CHECKING:
-    from axisrl.plugins.manager import PluginManager, Resolved
+    from axisrl.plugins.manager import PluginManager
 
 
 @dataclass(frozen=True, slots=True)
 class UsedComponent:
-    """A component of this run: the dotted key it stands under, and what was found for it.
-
-    ``options`` are plain data with every default filled in.
-    """
+    """A component of this run: the dotted key it stands under, and what was found for it."""
 
     path: str
     kind: Kind
     resolved: Resolved
+    id: str
+    """``plugin/component``, with ``@version`` where the configuration pins one."""
     options: Mapping[str, Any]
+    """Plain data, every default filled in."""
 
 
 def component_uses(value: Any, path: str = "", kind: str = "") -> Iterator[tuple[str, Kind, Use]]:
@@ -64,13 +66,16 @@ def resolve(
 ) -> tuple[UsedComponent, ...]:
     """What every ``use`` of the config stands for, its options validated.
 
-    Activates the plugins the components name. Errors carry the key they belong to and where it
-    was set.
+    Activates the plugins that the components and ``plugins`` name. Errors carry the key they belong
+    to and where it was set.
     """
     uses = list(component_uses(config))
     for path, _, use in uses:
         with _Located(path, origins):
-            manager.activate_for([use.use])
+            owner = parse_id(use.use, path).plugin
+            manager.activate([owner] if owner else [])
+    refs = [ComponentRef(kind=kind, use=use.use) for _, kind, use in uses]
+    manager.activate_for(refs, config.plugins)
     return tuple(_one(path, kind, use, manager, origins) for path, kind, use in uses)
 
 
@@ -78,10 +83,11 @@ def _one(
     path: str, kind: Kind, use: Use, manager: PluginManager, origins: Mapping[str, str]
 ) -> UsedComponent:
     with _Located(path, origins):
-        resolved = manager.find(kind, use.use)
+        resolved = manager.find(kind, use.use, path)
         cls = manager.config_class(resolved)
-    options = validate(cls, use.options, path=path, origins=origins)
-    return UsedComponent(path, kind, resolved, plain(options))
+    options: Any = validate(cls, use.options, path=path, origins=origins)
+    pinned = "".join(use.use.partition("@")[1:])
+    return UsedComponent(path, kind, resolved, resolved.id + pinned, plain(options))
 
 
 class _Located:
@@ -93,30 +99,21 @@ class _Located:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, AxisrlError) and not error.message.startswith(f"{self._path}: "):
+        if isinstance(error, AxisrlError):
+            prefix = "" if error.message.startswith(f"{self._path}: ") else f"{self._path}: "
             origin = f" (from {self._origin})" if self._origin else ""
-            error.message = f"{self._path}: {error.message}{origin}"
+            error.message = f"{prefix}{error.message}{origin}"
             error.args = (error.message,)
 
 
 def check(config: RunConfig, used: Sequence[UsedComponent]) -> list[Problem]:
     """What the components' descriptors say cannot work together."""
     found = {each.path: each for each in used}
-    problems = [
+    return [
         *_group_problems(config, found["advantage"]),
         *_store_problems(config, found["store"]),
         *_transport_problems(found["engine"], found["trainer"]),
     ]
-    if config.rollout.sampling.temperature == 0:
-        problems.append(
-            Problem(
-                "rollout.sampling.temperature",
-                "rollout.sampling.temperature 0 samples greedily: every rollout of a group is "
-                "the same and nothing is learnt",
-                "set it above 0; evaluation is greedy by itself",
-            )
-        )
-    return problems
 
 
 def _group_problems(config: RunConfig, advantage: UsedComponent) -> Iterator[Problem]:

@@ -12,7 +12,7 @@ import math
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from pathlib import PurePath
 from typing import Any, Union, get_args, get_origin
@@ -160,17 +160,15 @@ class _Walk:
         numeric = int in arms or float in arms
         if isinstance(value, bool):
             if numeric and bool not in arms:
-                self.problems.append(Problem(path, f"{path}: expected a number, got {_yaml(value)}"))
+                self.problems.append(
+                    Problem(path, f"{path}: expected a number, got {str(value).lower()}")
+                )
         elif float in arms and str not in arms and _not_finite(value):
             self.problems.append(Problem(path, f"{path}: {value} is not a finite number"))
 
 
 def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
-
-
-def _yaml(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def _not_finite(value: Any) -> bool:
@@ -187,12 +185,3 @@ def _unknown(cls: type, key: str, here: str, path: str) -> Problem:
     hint = f"; did you mean {near}?" if near else ""
     listed = ", ".join(names) if names else "none"
     return Problem(here, f"unknown key {here}{hint}", f"known keys of {path or 'a run'}: {listed}")
-
-
-def required(cls: type) -> list[str]:
-    """Fields of a dataclass that have no default."""
-    return [
-        item.name
-        for item in fields(cls)
-        if item.default is MISSING and item.default_factory is MISSING
-    ]

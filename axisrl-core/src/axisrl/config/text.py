@@ -96,7 +96,7 @@ _Dumper.add_representer(str, _text)
 def parse(text: str, where: str) -> Any:
     """The value a YAML text stands for. Raises ``ConfigError`` with ``where`` and the line."""
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506  (a SafeLoader)
+        return yaml.load(text, Loader=_Loader)
     except (yaml.MarkedYAMLError, yaml.reader.ReaderError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark is not None else ""

@@ -54,7 +54,7 @@ def validate(
 
     prepared, problems = prepare(cls, options, path)
     try:
-        instance = _adapter(cls).validate_python(prepared)
+        instance = _adapter(cast(Any, cls)).validate_python(prepared)
     except ValidationError as error:
         seen = {problem.path for problem in problems}
         found = [_translate(detail, prepared, path) for detail in _details(error)]
@@ -148,7 +148,7 @@ def _translate(detail: ErrorDetails, prepared: Any, path: str) -> Problem:
     if expected == "a list":
         fix = f"a list is given whole: {name}=[first, second]"
     if expected == "a text" and not isinstance(value, dict | list):
-        fix = f"quote it: {name}='\"{value}\"' on the command line, \"{value}\" in YAML"
+        fix = f'quote it: {name}=\'"{value}"\' on the command line, "{value}" in YAML'
     return Problem(here, f"{name}: expected {expected}, got {value!r}", fix)
 
 

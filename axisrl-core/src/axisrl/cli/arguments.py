@@ -1,0 +1,89 @@
+"""The command line of ``axisrl run``, sorted into a recipe, settings and options."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from axisrl.errors import UsageError
+
+_SETTING = re.compile(r"(--)?[A-Za-z_][\w.\-]*=", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    """The command line of ``axisrl run``, as given."""
+
+    words: tuple[str, ...]
+    """RECIPE and settings, in order."""
+    config_files: tuple[Path, ...]
+    plugins: tuple[str, ...]
+    no_plugins: tuple[str, ...]
+    loggers: tuple[str, ...]
+    run_dir: Path | None
+    name: str | None
+    seed: int | None
+    resume: str | None
+    """None: a new run. Empty: ``--resume`` alone. Else the run to go on with."""
+    smoke: bool
+    dry_run: bool
+    plain: bool
+    overwrite: bool
+    allow_drift: bool
+    show_samples: int | None
+    command: tuple[str, ...] = ()
+
+    @property
+    def recipe(self) -> str:
+        """The word that is no setting; empty when there is none."""
+        found = [word for word in self.words if not _SETTING.match(word)]
+        for word in found:
+            if word.startswith("-"):
+                raise UsageError(
+                    f"axisrl run has no option {word}",
+                    fix=f"a setting is {word}=value; axisrl run --help lists the options",
+                )
+        if len(found) > 1:
+            raise UsageError(
+                f"two recipes are given: {found[0]} and {found[1]}",
+                fix="give one; settings are key.path=value, without spaces around `=`",
+            )
+        return found[0] if found else ""
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """Settings in order, with ``--name`` and ``--seed`` among them."""
+        given = [word for word in self.words if _SETTING.match(word)]
+        if self.name is not None:
+            given.append(f"name={json.dumps(checked_name(self.name))}")
+        if self.seed is not None:
+            given.append(f"seed={self.seed}")
+        return tuple(given)
+
+
+def settled(arguments: Arguments) -> Arguments:
+    """``--resume key=value`` is ``--resume`` and a setting: click takes the next word as its
+    value."""
+    if arguments.resume and _SETTING.match(arguments.resume):
+        arguments = replace(arguments, resume="", words=(arguments.resume, *arguments.words))
+    if arguments.resume is None and arguments.allow_drift:
+        raise UsageError("--allow-drift goes with --resume only", fix="leave it out")
+    if arguments.resume is not None and arguments.overwrite:
+        raise UsageError(
+            "--resume and --overwrite exclude each other",
+            fix="--resume goes on with the run, --overwrite deletes it",
+        )
+    return arguments
+
+
+def checked_name(name: str) -> str:
+    """``name`` when it can be a folder's name. Raises ``UsageError``."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"--name {name!r} cannot be a folder's name",
+            fix="use letters, digits, dots, dashes and underscores, a letter or digit first",
+        )
+    return name

@@ -1,0 +1,121 @@
+"""``axisrl run``: from a command line to a loaded configuration, a run folder, and the driver.
+
+Everything that can be wrong is found before anything is written, deleted or started.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from axisrl.cli.arguments import Arguments, settled
+
+if TYPE_CHECKING:
+    from axisrl.config.load import LoadedConfig
+    from axisrl.plugins.manager import PluginManager
+
+
+class _RunCommand(click.Command):
+    """Keeps the command line as it was typed, for the manifest and for what to type next."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["axisrl.command"] = ("axisrl", "run", *args)
+        return super().parse_args(ctx, args)
+
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command(cls=_RunCommand, context_settings={"ignore_unknown_options": True})
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="RECIPE [key.path=value ...]")
+@click.option("--config", "config_files", multiple=True, type=_PATH, help="YAML over the recipe.")
+@click.option("--plugin", "plugins", multiple=True, help="Also use: a name, ./file.py or module.")
+@click.option("--no-plugin", "no_plugins", multiple=True, help="Leave an installed plugin out.")
+@click.option(
+    "--logger", "loggers", multiple=True, help="Also log to: wandb, tensorboard or an id."
+)
+@click.option("--run-dir", type=_PATH, help="The run's folder.  [default: output folder/name]")
+@click.option("--name", help="Name of the run.")
+@click.option("--seed", type=int, help="Seed of everything random in the run.")
+@click.option("--smoke", is_flag=True, help="The recipe at its smallest: seconds on a CPU.")
+@click.option("--dry-run", is_flag=True, help="Show configuration and plan; start nothing.")
+@click.option("--resume", is_flag=False, flag_value="", metavar="[RUN]", help="Go on with a run.")
+@click.option("--allow-drift", is_flag=True, help="Resume although settings or plugins differ.")
+@click.option("--overwrite", is_flag=True, help="Delete an existing run of that name first.")
+@click.option("--plain", is_flag=True, help="One line a step instead of a live display.")
+@click.option("--show-samples", type=click.IntRange(min=0), metavar="N", help="Answers to show.")
+@click.pass_context
+def run(context: click.Context, /, **given: Any) -> None:
+    """Train with RECIPE: plugin/recipe, a YAML file, a recipe project or a run's folder.
+
+    Settings are key.path=value (or --key.path=value); values are YAML.
+    """
+    arguments = Arguments(command=context.meta["axisrl.command"], **given)
+    execute(settled(arguments))
+
+
+def execute(arguments: Arguments) -> None:
+    """Load, check, then show the plan or hand over to the driver."""
+    from axisrl.cli.target import Target, choose_target
+    from axisrl.config.load import load_run
+
+    manager = _manager(arguments)
+    target: Target = choose_target(arguments)
+    loaded = load_run(target.request, manager)
+    loaded, folder = target.place(loaded)
+    drift = target.check(loaded, folder)
+    for line in drift:
+        click.echo(f"drift: {line}", err=True)
+    if arguments.dry_run:
+        _dry_run(loaded, folder, write=not target.resume and not target.occupied(folder))
+        return
+    target.prepare(loaded, folder, rewrite=bool(drift))
+    _start(loaded, folder, manager, arguments)
+
+
+def _manager(arguments: Arguments) -> PluginManager:
+    from axisrl.plugins.manager import PluginManager
+    from axisrl.plugins.records import PluginOptions
+
+    options = replace(PluginOptions.from_mapping(os.environ), no_plugin=arguments.no_plugins)
+    return PluginManager.discover(local=arguments.plugins, options=options)
+
+
+def _dry_run(loaded: LoadedConfig, folder: Path, *, write: bool) -> None:
+    from axisrl.cli.plan import print_plan
+    from axisrl.cli.target import write_config
+
+    print_plan(loaded, folder)
+    if write:
+        click.echo(f"\nwrote {write_config(loaded, folder)}; nothing was started")
+    else:
+        click.echo(f"\nnothing was started; the run in {folder} is untouched")
+
+
+def _start(
+    loaded: LoadedConfig, folder: Path, manager: PluginManager, arguments: Arguments
+) -> None:
+    from axisrl.cli.paths import cache_root
+    from axisrl.runtime import driver
+    from axisrl.runtime.options import RunOptions
+
+    options = RunOptions(
+        run_dir=folder,
+        cache_dir=cache_root(),
+        resume=arguments.resume is not None,
+        allow_drift=arguments.allow_drift,
+        plain=arguments.plain or not sys.stdout.isatty(),
+        show_samples=arguments.show_samples,
+        command=arguments.command,
+    )
+    result = driver.run(loaded, manager, options)
+    click.echo(f"\n{result.outcome} after {result.step} updates")
+    click.echo(f"run folder:  {folder}")
+    click.echo(f"curves:      axisrl view {folder}")
+    if result.outcome == "interrupted":
+        click.echo(f"go on:       axisrl run --resume {folder}")

@@ -1,0 +1,141 @@
+"""Finds the folder of a model: a path, a named model of a plugin, or a Hugging Face id.
+
+It does not load weights. ``huggingface_hub`` is imported only when a name is neither a folder nor a
+named model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from axisrl.errors import ConfigError, EnvironmentProblem, PluginError
+from axisrl.plugins.components import Component, ComponentRef
+
+if TYPE_CHECKING:
+    from axisrl.plugins.manager import PluginManager
+
+_HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
+
+
+class NamedModel(NamedTuple):
+    """A model that a plugin can bring onto this machine."""
+
+    id: str
+    component: Component
+
+
+def resolve_model(name: str, manager: PluginManager, cache: Path) -> Path:
+    """The folder (config.json, tokenizer files, safetensors) of a model.
+
+    1. A folder with a config.json.
+    2. A named model, bare or ``plugin/model``: of the active plugins, else of any installed one.
+    3. A Hugging Face id: from the local cache, else from the hub.
+
+    Raises ``EnvironmentProblem`` that says what was tried, ``ConfigError`` when two plugins share
+    the name.
+    """
+    folder = Path(name).expanduser()
+    if (folder / "config.json").is_file():
+        return folder.resolve()
+    if name.startswith((".", "/", "~")):
+        raise EnvironmentProblem(
+            f"there is no model in {folder}: it has no config.json",
+            fix="give a folder in Hugging Face layout, a named model (axisrl models) or a hub id",
+        )
+    named = _named(name, manager)
+    if named is not None:
+        return fetch_named(named, manager, cache)
+    return _from_hub(name, manager)
+
+
+def fetch_named(model: NamedModel, manager: PluginManager, cache: Path) -> Path:
+    """The folder of a named model, made under ``cache`` when it is not there yet."""
+    from axisrl.types import BuildContext
+
+    ref = ComponentRef(kind="model", use=model.id)
+    source = manager.build("model", ref, BuildContext(run_dir=cache), "model")
+    folder: Path = source.fetch(cache)
+    return folder
+
+
+def named_models(manager: PluginManager) -> list[NamedModel]:
+    """The named models of every installed plugin that works. Activates them all; one that cannot
+    be activated is left out."""
+    for record in manager.records():
+        if record.state == "found":
+            try:
+                manager.activate([record.name])
+            except PluginError:
+                continue  # `axisrl plugins` shows why
+    return list(_active_models(manager))
+
+
+def _active_models(manager: PluginManager) -> Iterator[NamedModel]:
+    for record in manager.records():
+        if record.state == "active":
+            for component in record.components.get("model", ()):
+                yield NamedModel(f"{record.name}/{component.name}", component)
+
+
+def _named(name: str, manager: PluginManager) -> NamedModel | None:
+    for models in (_active_models, named_models):
+        found = [model for model in models(manager) if name in (model.id, model.component.name)]
+        if len(found) > 1:
+            raise ConfigError(
+                f"model {name!r} is ambiguous: {', '.join(model.id for model in found)}",
+                fix="write the plugin too",
+            )
+        if found:
+            return found[0]
+    return None
+
+
+def _from_hub(name: str, manager: PluginManager) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise _missing(name, manager, "huggingface_hub is not installed") from None
+    for local_only in (True, False):
+        try:
+            found = snapshot_download(
+                name, allow_patterns=list(_HUB_FILES), local_files_only=local_only
+            )
+        except Exception as error:  # the hub's HTTP library has types of its own
+            if local_only:
+                continue
+            raise _missing(name, manager, _reason(error)) from error
+        if _is_whole(Path(found)):
+            return Path(found)
+    raise _missing(name, manager, "its repository holds no config.json with safetensors weights")
+
+
+def _is_whole(folder: Path) -> bool:
+    if not (folder / "config.json").is_file():
+        return False
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        return all((folder / shard).is_file() for shard in shards)
+    return any(folder.glob("*.safetensors"))
+
+
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _missing(name: str, manager: PluginManager, reason: str) -> EnvironmentProblem:
+    from axisrl.config.problems import nearest
+
+    known = {model.component.name: model.id for model in named_models(manager)}
+    near = nearest(name.rpartition("/")[2], known)
+    hint = f"; did you mean {near}?" if near else ""
+    listed = ", ".join(known.values()) or "none is installed"
+    return EnvironmentProblem(
+        f"there is no model {name!r}{hint} (no such folder or named model; Hugging Face: {reason})",
+        fix=f"use a named model ({listed}), give a folder with config.json and safetensors, or "
+        f"run `axisrl models fetch {name}` where the hub can be reached",
+    )

@@ -1,0 +1,25 @@
+"""RunOptions: what the command line decides about a run that is not its configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Handed to :func:`axisrl.runtime.driver.run` beside the loaded configuration."""
+
+    run_dir: Path
+    cache_dir: Path
+    """Where fetched models are kept."""
+    resume: bool = False
+    """Go on from the newest complete checkpoint of ``run_dir``."""
+    allow_drift: bool = False
+    """Go on although plugins or settings are not those the run was started with."""
+    plain: bool = False
+    """One line a step instead of a live display."""
+    show_samples: int | None = None
+    """Rollouts shown after a step; None leaves it to the console logger's own option."""
+    command: tuple[str, ...] = ()
+    """The command line, for the manifest."""
