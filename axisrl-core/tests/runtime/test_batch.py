@@ -7,7 +7,8 @@ from axisrl.types import GenerateResult, SamplingParams
 
 
 def trace_of(*turns, prompt=3):
-    """A chain: a prompt, then sampled runs of the given lengths with one observed token between them."""
+    """A chain: a prompt, then sampled runs of the given lengths with one observed token between
+    them."""
     trace = Trace()
     leaf = trace.append("prompt", range(1, prompt + 1), parent=None)
     for turn, length in enumerate(turns):

@@ -1,4 +1,5 @@
-"""Pitfalls 1 to 5: tokens by appends equal the full render, or the trace branches; sampled ids are never replaced."""
+"""Pitfalls 1 to 5: tokens by appends equal the full render, or the trace branches; sampled ids are
+never replaced."""
 
 import re
 
@@ -26,7 +27,9 @@ class ChatMl:
         return [
             token
             for part in parts
-            for token in ([SPECIALS.index(part)] if part in SPECIALS else [ord(c) + 3 for c in part])
+            for token in (
+                [SPECIALS.index(part)] if part in SPECIALS else [ord(c) + 3 for c in part]
+            )
         ]
 
     def decode(self, ids, skip_special=True):

@@ -1,0 +1,179 @@
+"""A local plugin (``--plugin stage.py``) that puts the fakes of axisrl.testing on stage, and some
+troublemakers."""
+
+import asyncio
+import os
+from dataclasses import dataclass
+
+from axisrl.config.base import Config
+from axisrl.plugins import (
+    AdvantageComponent,
+    DatasetComponent,
+    EngineComponent,
+    EnvComponent,
+    LossComponent,
+    TrainerComponent,
+    VerifierComponent,
+    hookimpl,
+)
+from axisrl.testing.fakes import ScriptedEngine, ScriptedTrainer
+from axisrl.types import AdvantageResult, Task, Verdict
+
+FAKES = "axisrl.testing.fakes"
+
+
+@hookimpl
+def axisrl_envs():
+    return [EnvComponent(name="echo", target=f"{FAKES}:EchoEnv", config=f"{FAKES}:EchoEnvConfig")]
+
+
+@hookimpl
+def axisrl_datasets():
+    return [
+        DatasetComponent(
+            name="count", target=f"{FAKES}:CountDataset", config=f"{FAKES}:CountDatasetConfig"
+        ),
+        DatasetComponent(name="bare", target=f"{__name__}:Bare"),
+    ]
+
+
+@hookimpl
+def axisrl_verifiers():
+    return [
+        VerifierComponent(name="exact", target=f"{FAKES}:ExactVerifier"),
+        VerifierComponent(
+            name="odd",
+            target=f"{__name__}:Odd",
+            config=f"{__name__}:OddConfig",
+            deterministic=False,
+        ),
+    ]
+
+
+@hookimpl
+def axisrl_rollout_engines():
+    return [
+        EngineComponent(
+            name="engine",
+            target=f"{__name__}:Engine",
+            config=f"{FAKES}:ScriptedEngineConfig",
+            transports=("disk",),
+        )
+    ]
+
+
+@hookimpl
+def axisrl_trainer_backends():
+    return [
+        TrainerComponent(
+            name="trainer",
+            target=f"{__name__}:Trainer",
+            config=f"{FAKES}:ScriptedTrainerConfig",
+            transports=("disk",),
+        )
+    ]
+
+
+@hookimpl
+def axisrl_advantages():
+    return [AdvantageComponent(name="centred", target=f"{__name__}:Centred")]
+
+
+@hookimpl
+def axisrl_losses():
+    return [
+        LossComponent(name="plain", target=f"{__name__}:Plain"),
+        LossComponent(name="proximal", target=f"{__name__}:Proximal"),
+        LossComponent(name="valued", target=f"{__name__}:Valued"),
+    ]
+
+
+class Bare:
+    """Tasks without the fields the env needs."""
+
+    def __init__(self, config, context):
+        pass
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return Task(id=f"bare-{index}", data={})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OddConfig(Config):
+    how: str = "raises"
+
+
+class Odd:
+    """A verifier that does not judge."""
+
+    def __init__(self, config, context):
+        self.how = config.how
+
+    async def verify(self, task, rollout):
+        if self.how == "hangs":
+            await asyncio.Event().wait()
+        if self.how == "raises":
+            raise RuntimeError("verifier bug")
+        if self.how == "cannot":
+            return Verdict(score=None, error="judge is down")
+        return Verdict(score=float(self.how))
+
+
+class Engine(ScriptedEngine):
+    """Says the number it is asked for, except for odd seeds: a policy that is right half of the
+    time."""
+
+    def __init__(self, config, context):
+        super().__init__(config, context, script=None if config.replies else self._say)
+
+    def _say(self, prompt, request):
+        number = prompt.split("Say ")[1].split(".")[0]
+        wrong = request.seed % 2 and request.sampling.temperature > 0
+        return "wrong" if wrong else number
+
+
+class Trainer(ScriptedTrainer):
+    """Counts passes, and dies where the environment says so (a killed process, not an
+    exception)."""
+
+    passes = 0
+
+    def logprobs(self, batches):
+        type(self).passes += 1
+        return super().logprobs(batches)
+
+    def step(self, batches, loss):
+        if self.steps + 1 == int(os.environ.get("STAGE_KILL_AT", "-1")):
+            os._exit(9)
+        return super().step(batches, loss)
+
+
+class Centred:
+    group_relative = True
+
+    def __init__(self, config, context):
+        pass
+
+    def __call__(self, group, values):
+        mean = group.rewards.mean()
+        return AdvantageResult(advantages=tuple(reward - mean for reward in group.rewards))
+
+
+class Plain:
+    needs = frozenset()
+    aggregation = "token_mean"
+    sequence_norm = 1
+
+    def __init__(self, config, context):
+        pass
+
+
+class Proximal(Plain):
+    needs = frozenset({"old_logprobs"})
+
+
+class Valued(Plain):
+    needs = frozenset({"values", "a crystal ball"})

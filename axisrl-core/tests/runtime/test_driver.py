@@ -1,0 +1,173 @@
+"""Whole runs on the stage: what a run folder holds, how a run ends, and that a killed one goes on
+exactly."""
+
+import json
+import os
+import signal
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from axisrl.errors import CheckpointError, ConfigError, PluginMismatch, RunFailed
+from axisrl.runtime.checkpoint import latest, read_state
+
+
+def untimed(metrics):
+    """Metrics without what the clock decides."""
+    return [
+        {k: v for k, v in line.items() if not k.startswith("time") and not k.endswith("_per_s")}
+        for line in metrics
+    ]
+
+
+def final_weights(run_dir):
+    return np.load(latest(run_dir) / "trainer" / "weights.npy")
+
+
+def test_a_run_logs_every_step_once_and_ends_completed(stage):
+    result = stage()
+    assert (result.outcome, result.step) == ("completed", 4)
+    assert [line["step"] for line in stage.metrics] == [0, 1, 2, 3, 4]
+    assert stage.manifest["state"] == "completed"
+    assert stage.manifest["step"] == 4
+    assert stage.metrics[-1]["train/version"] == 4
+
+
+def test_evaluation_happens_before_the_first_update_every_n_and_at_the_end(stage):
+    stage()
+    assert [line["step"] for line in stage.metrics if "eval/accuracy" in line] == [0, 2, 4]
+    assert stage.metrics[0]["eval/accuracy"] == 1  # greedy is always right on this stage
+    assert len(stage.rollouts("eval-000002")) == 3
+
+
+def test_every_rollout_of_a_step_is_written_with_its_advantage(stage):
+    stage()
+    rows = stage.rollouts("step-000001")
+    assert len(rows) == 8
+    for row in rows:
+        right = row["messages"][-1]["content"] == row["task"]["data"]["answer"]
+        assert row["summary"]["reward"] == float(right)
+        assert row["verdicts"]["exact"]["passed"] is right
+        assert row["advantage"] is not None
+    assert "trace" not in rows[0]["summary"]
+
+
+def test_the_traces_of_a_step_can_be_read_back(stage):
+    from safetensors.numpy import load_file
+
+    from axisrl.trace import Trace
+
+    stage()
+    blobs = load_file(stage.dir / "traces" / "step-000003.safetensors")
+    traces = [Trace.from_bytes(blob.tobytes()) for blob in blobs.values()]
+    assert len(traces) == 8
+    sampled = [node for trace in traces for node in trace if node.kind == "sampled"]
+    assert {int(version) for node in sampled for version in node.versions} == {2}
+
+
+def test_the_store_is_empty_after_a_run(stage, tmp_path):
+    folder = tmp_path / "shm"
+    stage(f"store={{use: core/shm, folder: {folder}}}")
+    assert not [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_several_updates_from_one_window_use_old_logprobs_only_after_the_first(stage):
+    stage("train.updates_per_sync=2", "loss=stage/proximal")
+    trainer = _trainer_class()
+    assert trainer.passes == 2  # one for the second update of each of the two windows
+    assert [line["step"] for line in stage.metrics] == [0, 1, 2, 3, 4]
+    assert stage.metrics[-1]["train/version"] == 2
+
+
+def test_no_old_logprob_pass_happens_when_nothing_needs_it(stage):
+    stage("loss=stage/proximal")
+    assert _trainer_class().passes == 0
+    stage.dir = stage.dir.with_name("second")
+    stage("train.updates_per_sync=2")
+    assert _trainer_class().passes == 0
+
+
+def _stage_modules():
+    loaded = [m for name, m in sys.modules.items() if name.startswith("axisrl_local_")]
+    return [module for module in loaded if hasattr(module, "Centred")]
+
+
+def _trainer_class():
+    return _stage_modules()[0].Trainer
+
+
+@pytest.fixture(autouse=True)
+def no_passes_yet():
+    for module in _stage_modules():
+        module.Trainer.passes = 0
+
+
+def test_resume_repeats_the_rest_bit_for_bit(stage, tmp_path):
+    stage()
+    whole, weights = untimed(stage.metrics), final_weights(stage.dir)
+    for stop_after in (1, 2, 3):
+        stage.dir = tmp_path / f"stopped-{stop_after}"
+        with pytest.raises(RunFailed, match="scripted failure"):
+            stage(f"trainer.fail_at_step={stop_after + 1}")
+        assert stage.manifest["state"] == "failed"
+        stage(resume=True)
+        assert untimed(stage.metrics) == whole
+        assert np.array_equal(final_weights(stage.dir), weights)
+
+
+def test_a_failed_run_keeps_what_it_had_learnt(stage):
+    with pytest.raises(RunFailed, match="scripted failure"):
+        stage("trainer.fail_at_step=3", "checkpoint.every=0")
+    # It came inside a window: the trainer is ahead of the border, so nothing is saved.
+    assert latest(stage.dir) is None
+    with pytest.raises(RunFailed, match="rollouts failed"):
+        stage.dir = stage.dir.with_name("second")
+        stage("checkpoint.every=0", "rollout.max_context=20")
+    assert "rollouts failed" in stage.manifest["error"]
+
+
+def test_resume_without_a_checkpoint_is_one_clear_error(stage):
+    with pytest.raises(CheckpointError, match="no complete checkpoint"):
+        stage(resume=True)
+
+
+def test_a_changed_plugin_version_at_resume_is_refused_and_named(stage):
+    stage("train.updates=2")
+    manifest = stage.manifest
+    manifest["plugins"]["plugins"].append({"name": "gone", "version": "1.0"})
+    (stage.dir / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(PluginMismatch, match=r"gone 1.0 -> absent"):
+        stage(resume=True)
+    assert stage(resume=True, allow_drift=True).step == 4
+
+
+def test_a_loss_that_needs_what_the_trainer_lacks_is_refused_before_the_first_rollout(stage):
+    with pytest.raises(ConfigError, match="needs a crystal ball"):
+        stage("loss=stage/valued")
+    assert (
+        not list((stage.dir / "rollouts").glob("*")) if (stage.dir / "rollouts").exists() else True
+    )
+
+
+def test_sigterm_writes_a_checkpoint_and_resume_finishes_the_same_run(stage, tmp_path):
+    stage()
+    whole = untimed(stage.metrics)
+    stage.dir = tmp_path / "stopped"
+    second = stage.dir / "rollouts" / "step-000002.jsonl"
+
+    def stop_when_two_steps_are_done():
+        while not second.exists():
+            threading.Event().wait(0.002)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    timer = threading.Thread(target=stop_when_two_steps_are_done)
+    timer.start()
+    result = stage("checkpoint.every=0", "engine.latency_s=0.05")
+    timer.join()
+    assert result.outcome == "interrupted"
+    assert stage.manifest["state"] == "interrupted"
+    assert read_state(latest(stage.dir)).step == result.step >= 2
+    stage("checkpoint.every=0", "engine.latency_s=0.05", resume=True)
+    assert untimed(stage.metrics) == whole
