@@ -91,7 +91,7 @@ def test_only_a_stopped_run_with_a_checkpoint_can_be_resumed(run_dir):
     manifest(run_dir, state="interrupted")
     assert RunFolder(run_dir).resume_command == ""
     checkpoint(run_dir, 2)
-    assert RunFolder(run_dir).resume_command.endswith("--resume")
+    assert RunFolder(run_dir).resume_command == f"axisrl run --resume {run_dir}"
     manifest(run_dir, state="completed")
     assert RunFolder(run_dir).resume_command == ""
 

@@ -122,8 +122,7 @@ class RunFolder:
         """What to type to go on; empty when the run is over, goes on, or has no checkpoint."""
         if self.state not in ("failed", "interrupted") or not self.checkpoints:
             return ""
-        recipe = self.manifest.get("recipe", "")
-        return f"axisrl run {recipe} --run-dir {shlex.quote(str(self.path))} --resume"
+        return f"axisrl run --resume {shlex.quote(str(self.path))}"
 
     def _rollout_files(self) -> Iterator[tuple[str, int, Path]]:
         try:
