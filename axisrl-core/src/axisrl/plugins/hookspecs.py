@@ -258,7 +258,7 @@ class RegistrySpecs(Protocol):
 
             @hookimpl
             def axisrl_commands():
-                return [CommandComponent(name="index", target="axisrl_x.cli:index")]
+                return [CommandComponent(name="index", target="axisrl_x.cli:index", help="Index")]
         """
 
     @hookspec
