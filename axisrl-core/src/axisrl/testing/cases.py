@@ -148,6 +148,7 @@ class EngineCase(Case):
     kind = "engine"
 
     model: str = "local/tiny"
+    device: str = "cpu"
     trainer: str = "local/trainer"
     trainer_options: Mapping[str, Any] = field(default_factory=dict)
     max_context: int = 0
@@ -163,6 +164,7 @@ class TrainerCase(Case):
     kind = "trainer"
 
     model: str = "local/tiny"
+    device: str = "cpu"
     tolerance: float = 1e-5
     """Between log-probabilities that must agree."""
 

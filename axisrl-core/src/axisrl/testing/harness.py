@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from axisrl.errors import EnvironmentProblem
 from axisrl.plugins.components import Component, ComponentRef, Kind
 from axisrl.testing.cases import Case
 from axisrl.types import BuildContext
@@ -68,7 +69,7 @@ class Subject(Generic[CaseT]):
     @property
     def ref(self) -> ComponentRef:
         """The component and options the case names."""
-        return ComponentRef(self.case.kind, self.case.use, dict(self.case.options))
+        return ComponentRef(kind=self.case.kind, use=self.case.use, options=dict(self.case.options))
 
     def context(self, **changes: Any) -> BuildContext:
         """A context of seed 0 in ``work_dir``, with ``changes`` laid over."""
@@ -88,10 +89,16 @@ Check = Callable[[Subject[Any]], Awaitable[None] | None]
 
 
 def run(check: Check, subject: Subject[Any]) -> None:
-    """Run one check; a coroutine gets its own event loop and ``case.limit_s``."""
-    done = check(subject)
-    if inspect.isawaitable(done):
-        asyncio.run(_limited(check, done, subject.case.limit_s))
+    """Run one check; a coroutine gets its own event loop and ``case.limit_s``.
+
+    What the machine lacks is no fault of the component: it skips the check.
+    """
+    try:
+        done = check(subject)
+        if inspect.isawaitable(done):
+            asyncio.run(_limited(check, done, subject.case.limit_s))
+    except EnvironmentProblem as problem:
+        raise CheckSkipped(problem.message) from problem
 
 
 async def _limited(check: Check, work: Awaitable[None], limit_s: float) -> None:
@@ -124,24 +131,29 @@ class Suite:
         """The cases of this suite's kind."""
         return [case for case in cls.cases if case.kind == cls.kind]
 
+    @classmethod
+    def subject(cls, case: Case, work_dir: Path) -> Subject[Any]:
+        """The case's component, built by the plugin manager."""
+        from axisrl.testing.components import build_component, describe
+
+        return Subject(
+            case=case, work_dir=work_dir, builder=build_component, descriptor=describe(case)
+        )
+
     def pytest_generate_tests(self, metafunc: Any) -> None:
         """One test a case and check (called by pytest)."""
         if "check" not in metafunc.fixturenames:
             return
         own = self.own_cases()
-        require(own, f"{type(self).__name__}.cases holds no case of kind {self.kind!r}")
+        require(own, f"{type(self).__name__} has no case to try")
         metafunc.parametrize("case", own, ids=[case.title for case in own])
         metafunc.parametrize("check", self.checks, ids=[check.__name__ for check in self.checks])
 
     def test_promise(self, case: Case, check: Check, tmp_path: Path) -> None:
         """The check holds for the case."""
         import pytest
-        from axisrl.testing.components import build_component, describe
 
-        subject = Subject(
-            case=case, work_dir=tmp_path, builder=build_component, descriptor=describe(case)
-        )
         try:
-            run(check, subject)
+            run(check, self.subject(case, tmp_path))
         except CheckSkipped as reason:
             pytest.skip(str(reason))

@@ -216,10 +216,9 @@ def _per_token(loss: Loss, batch: LossInputs) -> tuple[np.ndarray, dict[str, np.
     }
     given = {name: leaf for name, leaf in sources.items() if leaf is not None}
     total = result.per_token_N.sum()
+    found: tuple[Tensor | None, ...] = (None,) * len(given)
     if total.requires_grad:
         found = torch.autograd.grad(total, list(given.values()), allow_unused=True)
-    else:
-        found = (None,) * len(given)
     gradients = {
         name: (torch.zeros_like(leaf) if gradient is None else gradient).numpy()
         for (name, leaf), gradient in zip(given.items(), found, strict=True)

@@ -56,7 +56,9 @@ class Row:
 
     def poisoned(self, poison: float) -> Row:
         """``poison`` at every masked position of every array."""
-        changed = {name: np.where(self.mask, getattr(self, name), poison) for name in _FLOATS}
+        changed: dict[str, Any] = {
+            name: np.where(self.mask, getattr(self, name), poison) for name in _FLOATS
+        }
         return dataclasses.replace(self, **changed)
 
     def on_policy(self) -> Row:

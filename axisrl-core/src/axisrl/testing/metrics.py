@@ -25,7 +25,7 @@ _LOCAL = ("127.", "localhost", "::1", "0.0.0.0")
 
 def sample_rows(step: int) -> list[RolloutRow]:
     """A few rollouts with text that breaks careless tables."""
-    texts = ("42", "[bold]not markup[/bold] [/]", "tab\tline\nnull\x00 \ud83d 🙂", "x" * 5000, "")
+    texts = ("42", "[bold]not markup[/bold] [/]", "tab\tline\nnull\x00 \ufffd 🙂", "x" * 5000, "")
     return [_row(step, member, text) for member, text in enumerate(texts)]
 
 
