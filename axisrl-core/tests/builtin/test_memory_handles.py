@@ -1,4 +1,6 @@
 import asyncio
+import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -24,6 +26,22 @@ def test_a_payload_with_no_time_to_live_is_gone_at_once(clock):
     ledger = Ledger(clock)
     ledger.add("a", 1, owner="w", size=1, ttl_s=0.0)
     assert ledger.get("a") is None
+
+
+def test_threads_of_one_process_may_share_a_store():
+    ticks = itertools.count()
+    ledger = Ledger(lambda: float(next(ticks)))
+
+    def work(name):
+        for at in range(300):
+            ledger.add(f"{name}-{at}", at, owner=name, size=1, ttl_s=10.0)
+            ledger.get(f"{name}-{at - 1}")
+            ledger.stats()
+        return ledger.drop_owner(name)
+
+    with ThreadPoolExecutor(4) as pool:
+        dropped = list(pool.map(work, "abcd"))
+    assert all(count <= 10 for count in dropped) and ledger.stats() == (0, 0)
 
 
 def test_expiry_at_clock_zero_is_not_mistaken_for_no_expiry():

@@ -91,5 +91,18 @@ def test_a_handle_of_a_lost_node_is_an_error_that_names_it(run_store):
 def test_without_ray_the_error_says_what_to_use_instead(tmp_path, monkeypatch):
     ray = pytest.importorskip("ray")
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    store = build(tmp_path)
     with pytest.raises(EnvironmentProblem, match="core/shm"):
-        build(tmp_path)
+        asyncio.run(store.put(np.zeros(3), owner="driver"))
+
+
+def test_closing_after_ray_has_ended_is_not_an_error(tmp_path, monkeypatch, local_ray):
+    import ray
+
+    store = build(tmp_path)
+    asyncio.run(store.put(np.zeros(3), owner="driver"))
+    with monkeypatch.context() as ended:
+        ended.setattr(ray, "is_initialized", lambda: False)
+        ended.setattr(ray, "kill", lambda actor: pytest.fail("Ray was called after its end"))
+        asyncio.run(store.close())
+    ray.kill(store._directory)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +23,9 @@ class _Entry(NamedTuple):
     size: int
     value: Any
 
+    def over(self, now: float) -> bool:
+        return self.expires is not None and self.expires <= now
+
 
 class Ledger:
     """A dictionary whose entries have an owner, a size and perhaps an end.
@@ -32,53 +37,56 @@ class Ledger:
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
         self._next_expiry: float | None = None
+        # Actors of one process share a store and may live in threads of their own.
+        self._lock = threading.Lock()
 
     def add(self, key: str, value: Any, *, owner: str, size: int, ttl_s: float | None) -> None:
         """Keep ``value`` under a key that is not taken, for ``ttl_s`` seconds if given."""
-        self._expire()
-        expires = shared.deadline(self._clock, ttl_s)
-        self._entries[key] = _Entry(owner, expires, size, value)
-        if expires is not None:
-            known = self._next_expiry
-            self._next_expiry = expires if known is None else min(known, expires)
+        with self._current() as entries:
+            expires = shared.deadline(self._clock, ttl_s)
+            entries[key] = _Entry(owner, expires, size, value)
+            if expires is not None:
+                known = self._next_expiry
+                self._next_expiry = expires if known is None else min(known, expires)
 
     def get(self, key: str) -> Any:
         """The value, or None when there is none."""
-        self._expire()
-        entry = self._entries.get(key)
-        return None if entry is None else entry.value
+        with self._current() as entries:
+            return entries[key].value if key in entries else None
 
     def drop(self, keys: Iterable[str]) -> int:
         """Forget them; how many were there."""
-        self._expire()
-        return sum(self._entries.pop(key, None) is not None for key in keys)
+        with self._current() as entries:
+            return sum(entries.pop(key, None) is not None for key in keys)
 
     def drop_owner(self, owner: str) -> int:
         """Forget all of one owner's; how many."""
-        self._expire()
-        return self.drop([key for key, entry in self._entries.items() if entry.owner == owner])
+        with self._current() as entries:
+            keys = [key for key, entry in entries.items() if entry.owner == owner]
+            for key in keys:
+                del entries[key]
+            return len(keys)
 
     def stats(self) -> tuple[int, int]:
         """Entries and the sum of their sizes."""
-        self._expire()
-        return len(self._entries), sum(entry.size for entry in self._entries.values())
+        with self._current() as entries:
+            return len(entries), sum(entry.size for entry in entries.values())
 
     def clear(self) -> None:
         """Forget everything."""
-        self._entries.clear()
-        self._next_expiry = None
+        with self._current() as entries:
+            entries.clear()
 
-    def _expire(self) -> None:
-        now = self._clock()
-        if self._next_expiry is None or now < self._next_expiry:
-            return
-        self._entries = {
-            key: entry
-            for key, entry in self._entries.items()
-            if entry.expires is None or entry.expires > now
-        }
-        ends = [entry.expires for entry in self._entries.values() if entry.expires is not None]
-        self._next_expiry = min(ends, default=None)
+    @contextmanager
+    def _current(self) -> Iterator[dict[str, _Entry]]:
+        """The entries, locked, without those that have expired."""
+        with self._lock:
+            now = self._clock()
+            if self._next_expiry is not None and now >= self._next_expiry:
+                kept = {key: one for key, one in self._entries.items() if not one.over(now)}
+                ends = [one.expires for one in kept.values() if one.expires is not None]
+                self._entries, self._next_expiry = kept, min(ends, default=None)
+            yield self._entries
 
 
 class MemoryHandleStore:

@@ -33,22 +33,9 @@ class RayHandleStore:
     """See the module's docstring. Expiry is judged by the holders, with the driver's clock."""
 
     def __init__(self, config: NoConfig, context: BuildContext) -> None:
-        if not ray.is_initialized():
-            raise EnvironmentProblem(
-                f"{_ID} needs a running Ray, and this process is not connected to one",
-                fix="use `placement: ray`, or `store: core/shm` within one machine",
-            )
-        self._node = ray.get_runtime_context().get_node_id()
-        self._directory = (
-            ray.remote(_Directory)
-            .options(
-                name=f"store-{shared.run_key(context.run_dir)}",
-                namespace=_NAMESPACE,
-                get_if_exists=True,
-                num_cpus=0,
-            )
-            .remote(context.clock)
-        )
+        self._clock = context.clock
+        self._name = f"store-{shared.run_key(context.run_dir)}"
+        self._directory: Any = None
         self._holders: dict[str, Any] = {}
         self._closed = False
 
@@ -57,14 +44,16 @@ class RayHandleStore:
         if self._closed:
             raise shared.closed(_ID)
         array = shared.prepared(payload)
-        key = f"{self._node}-{uuid.uuid4().hex}"
+        self._connect()
+        node = ray.get_runtime_context().get_node_id()
+        key = f"{node}-{uuid.uuid4().hex}"
         handle = await shared.off_loop(array.nbytes, shared.handle_for, _ID, key, array, owner)
         try:
-            holder = await self._holder(self._node)
+            holder = await self._holder(node)
             await holder.put.remote(key, array, owner, ttl_s)
         except ray.exceptions.RayError as problem:
             raise StoreError(
-                f"{_ID} cannot keep {array.nbytes} bytes on node {self._node}: {_first(problem)}",
+                f"{_ID} cannot keep {array.nbytes} bytes on node {node}: {_first(problem)}",
                 fix="give Ray a larger object store, or run fewer rollouts at once",
             ) from problem
         return handle
@@ -117,11 +106,28 @@ class RayHandleStore:
         if self._closed:
             return
         self._closed = True
-        # The holders die with the directory, and the arrays with the holders.
-        ray.kill(self._directory)
+        if self._directory is not None and ray.is_initialized():
+            # The holders die with the directory, and the arrays with the holders.
+            ray.kill(self._directory)
         self._holders.clear()
 
+    def _connect(self) -> None:
+        """Find the run's directory, or make it; at first use, since a run may start Ray after its
+        store."""
+        if self._directory is not None:
+            return
+        if not ray.is_initialized():
+            raise EnvironmentProblem(
+                f"{_ID} needs a running Ray, and this process is not connected to one",
+                fix="use `placement: ray`, or `store: core/shm` within one machine",
+            )
+        actor = ray.remote(_Directory).options(
+            name=self._name, namespace=_NAMESPACE, get_if_exists=True, num_cpus=0
+        )
+        self._directory = actor.remote(self._clock)
+
     async def _holder(self, node: str) -> Any:
+        self._connect()
         if node not in self._holders:
             self._holders[node] = await self._directory.holder.remote(node)
         return self._holders[node]
@@ -130,6 +136,7 @@ class RayHandleStore:
         """What every holder that still lives answers."""
         if self._closed:
             return []
+        self._connect()
         answers = []
         for holder in await self._directory.holders.remote():
             try:
