@@ -24,7 +24,10 @@ class Case:
     use: str
     """Qualified id: ``"gsm8k/math"``."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The component's own options."""
+    """The component's own options, as YAML would hold them; ``{folder}`` in a text is the folder
+    of ``files``."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Name -> content of text files that are there before the component is built."""
     services: Mapping[str, Any] = field(default_factory=dict)
     """Named services its ``BuildContext`` gets."""
     label: str = ""

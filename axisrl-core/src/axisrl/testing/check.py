@@ -73,13 +73,8 @@ def run_check(name: str, junit: Path | None = None) -> int:
     """
     from rich.console import Console
 
-    results = []
-    console = Console()
-    for result in check_plugin(name):
-        results.append(result)
-        if result.result == "failed":
-            console.print(f"{result.component}: {result.message}", style="red", markup=False)
-    _print_table(name, results, console)
+    results = list(check_plugin(name))
+    _print_results(name, results, Console())
     if junit is not None:
         write_junit(name, results, junit)
     return int(any(result.result == "failed" for result in results))
@@ -155,13 +150,14 @@ def _run_one(suite: type[Suite], case: Case, check: Check, folder: Path) -> Chec
     )
 
 
-def _print_table(name: str, results: Sequence[CheckResult], console: Console) -> None:
+def _print_results(name: str, results: Sequence[CheckResult], console: Console) -> None:
+    """The table, then one line for each check that did not pass, then the counts."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=f"axisrl plugins check {name}", title_justify="left")
-    for heading in ("component", "promise", "result", "s", ""):
-        table.add_column(heading, overflow="fold")
+    for heading in ("component", "promise", "result", "s"):
+        table.add_column(heading)
     shown = ""
     for result in results:
         table.add_row(
@@ -169,10 +165,13 @@ def _print_table(name: str, results: Sequence[CheckResult], console: Console) ->
             Text(result.promise),
             Text(result.result, style=_STYLES[result.result]),
             Text(f"{result.seconds:.2f}"),
-            Text(_printable(result.message)),
         )
         shown = result.component
     console.print(table)
+    for result in results:
+        if result.result != "passed":
+            told = f"{result.result}: {result.component}, {result.promise}: {result.message}"
+            console.print(Text(_printable(told), style=_STYLES[result.result]), soft_wrap=True)
     counts = [(word, sum(r.result == word for r in results)) for word in _STYLES]
     console.print(", ".join(f"{count} {word}" for word, count in counts if count), markup=False)
 

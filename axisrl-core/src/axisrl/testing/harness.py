@@ -42,6 +42,7 @@ class CheckSkipped(Exception):
 
 def require(condition: object, message: str) -> None:
     """Raise ``CheckFailed(message)`` unless the condition holds."""
+    __tracebackhide__ = True  # pytest then shows the check, not this line
     if not condition:
         raise CheckFailed(message)
 
@@ -66,10 +67,19 @@ class Subject(Generic[CaseT]):
     descriptor: Component | None = None
     """What the plugin says about the component; None when it is tried outside a plugin."""
 
+    def __post_init__(self) -> None:
+        for name, content in self.case.files.items():
+            (self.work_dir / name).write_text(content, encoding="utf-8")
+
     @property
     def ref(self) -> ComponentRef:
         """The component and options the case names."""
-        return ComponentRef(kind=self.case.kind, use=self.case.use, options=dict(self.case.options))
+        folder = str(self.work_dir)
+        options = {
+            name: value.replace("{folder}", folder) if isinstance(value, str) else value
+            for name, value in self.case.options.items()
+        }
+        return ComponentRef(kind=self.case.kind, use=self.case.use, options=options)
 
     def context(self, **changes: Any) -> BuildContext:
         """A context of seed 0 in ``work_dir``, with ``changes`` laid over."""

@@ -240,4 +240,7 @@ def _require_same(
 
 
 def _worst(values: np.ndarray) -> float:
-    return float(values.flat[int(np.argmax(np.where(np.isnan(values), np.inf, np.abs(values))))])
+    """The largest entry in size, NaN above all; 0 of none."""
+    if not values.size:
+        return 0.0
+    return float(values[int(np.argmax(np.where(np.isnan(values), np.inf, np.abs(values))))])

@@ -30,7 +30,7 @@ def sample_rows(step: int) -> list[RolloutRow]:
 
 
 def a_whole_run_is_taken(subject: LoggerSubject) -> None:
-    """start, scalars, rollouts, state, finish, for every outcome of a run."""
+    """start, rollouts, scalars, state, finish, for every outcome of a run."""
     for outcome in ("completed", "failed", "interrupted"):
         logger: MetricLogger = subject.build()
         _log(subject, logger, _STEPS)
@@ -148,8 +148,8 @@ def _log(
     )
     logger.start(info, resume)
     for step, values in steps.items():
-        logger.scalars(step, values)
         logger.rollouts(step, sample_rows(step))
+        logger.scalars(step, values)
 
 
 def _require_kept(

@@ -1,0 +1,37 @@
+"""Inputs with which the components of this plugin are tried (:mod:`axisrl.testing`)."""
+
+from __future__ import annotations
+
+from axisrl.testing.cases import EngineCase, ModelCase, TrainerCase
+
+_LEARNING_RATE = 1e-3
+
+CASES = [
+    ModelCase(use="local/tiny"),
+    ModelCase(use="local/smollm2-135m"),
+    EngineCase(
+        use="local/engine",
+        options={"max_batch": 16, "max_context": 256},
+        max_context=256,
+        trainer_options={"lr": _LEARNING_RATE},
+    ),
+    EngineCase(
+        use="local/engine",
+        label="fewer slots than requests, weights on disk",
+        options={"max_batch": 3, "max_context": 256},
+        max_context=256,
+        trainer_options={"lr": _LEARNING_RATE, "transport": "disk"},
+    ),
+    TrainerCase(use="local/trainer", options={"lr": _LEARNING_RATE}),
+    TrainerCase(
+        use="local/trainer",
+        label="recompute, small chunks",
+        options={
+            "lr": _LEARNING_RATE,
+            "recompute": True,
+            "chunk_tokens": 3,
+            "kept_logits_mib": 0,
+            "schedule": "cosine",
+        },
+    ),
+]
