@@ -204,7 +204,7 @@ def test_a_file_may_not_take_an_installed_name(tmp_path):
 def test_a_file_over_the_limit_is_a_usage_error_with_both_numbers(tmp_path):
     path = tmp_path / "big.py"
     path.write_bytes(b"#" * (MAX_LOCAL_BYTES + 1))
-    with pytest.raises(UsageError, match="262145 bytes, .* 262144"):
+    with pytest.raises(UsageError, match=r"262145 bytes, .* 262144"):
         resolve_local(path, [])
 
 

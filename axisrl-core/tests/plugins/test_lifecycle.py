@@ -105,7 +105,9 @@ def test_problems_of_all_plugins_are_collected(site):
 
 
 def test_a_problem_of_another_type_is_the_plugins_fault(site):
-    wrong = PROBLEMS.replace('ConfigProblem(path="train", message=f"over budget: {config}")', "'no'")
+    wrong = PROBLEMS.replace(
+        'ConfigProblem(path="train", message=f"over budget: {config}")', "'no'"
+    )
     plugins = manager(site, alpha=PROBLEMS, wrong=wrong)
     assert len(plugins.config_resolved(7)) == 1
     assert "returned 'no', not ConfigProblem" in plugins.hook_failures()[0].error
@@ -141,7 +143,11 @@ def axisrl_run_started(run):
 def test_a_wrapper_surrounds_the_other_plugins(site):
     plugins = manager(site, wrap=WRAPPER, alpha=RECORDER.replace("seen = []", SHARED))
     plugins.run_started(RUN)
-    assert [s if isinstance(s, str) else "call" for s in seen("wrap")] == ["before", "call", "after"]
+    assert [s if isinstance(s, str) else "call" for s in seen("wrap")] == [
+        "before",
+        "call",
+        "after",
+    ]
 
 
 def test_a_wrapper_that_returns_nothing_does_not_lose_the_answers(site):

@@ -121,7 +121,9 @@ def test_good_descriptors_have_no_problems():
 
 def test_a_descriptor_of_another_kind_is_reported():
     loss = LossComponent(name="grpo", target="a:b")
-    assert lint_components("env", [loss]) == ["axisrl_envs returned LossComponent, not EnvComponent"]
+    assert lint_components("env", [loss]) == [
+        "axisrl_envs returned LossComponent, not EnvComponent"
+    ]
 
 
 def test_what_is_no_descriptor_is_reported():

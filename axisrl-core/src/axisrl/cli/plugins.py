@@ -105,9 +105,9 @@ def _list_kind(kind: str, records: list[PluginRecord], as_json: bool) -> None:
             for c in f["components"]
         ]
         print_table((kind, "distribution", "version", "summary", "note"), rows)
-    silent = [f["name"] for f in found if f["state"] != "active"]
+    silent = [f"{f['name']} ({f['state']})" for f in found if f["state"] != "active"]
     if silent:
-        click.echo(f"not asked, see `axisrl plugins`: {', '.join(silent)}", err=True)
+        click.echo(f"not loaded: {', '.join(silent)}; see `axisrl plugins show NAME`", err=True)
 
 
 def _needs(component: dict[str, Any]) -> str:

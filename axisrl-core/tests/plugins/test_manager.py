@@ -1,0 +1,433 @@
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+
+from axisrl.config.base import NoConfig
+from axisrl.errors import ConfigError, PluginError, UsageError
+from axisrl.plugins import ComponentRef
+from axisrl.plugins.manager import PluginManager
+from axisrl.plugins.records import PluginOptions, PluginRecord
+from axisrl.types import BuildContext
+
+WORLD = {
+    "config.py": """
+        from dataclasses import dataclass
+        from axisrl.config.base import Config
+
+        @dataclass(frozen=True, kw_only=True, slots=True)
+        class WorldConfig(Config):
+            size: int = 3
+    """,
+    "env.py": """
+        class World:
+            def __init__(self, config, context):
+                self.config, self.context = config, context
+    """,
+}
+CONFIGURED = """
+from axisrl.plugins import EnvComponent, hookimpl
+
+@hookimpl
+def axisrl_envs():
+    return [
+        EnvComponent(
+            name="world", target="{module}.env:World", config="{module}.config:WorldConfig"
+        )
+    ]
+"""
+OBSERVER = """
+from axisrl.plugins import hookimpl
+
+@hookimpl
+def axisrl_run_started(run):
+    print("seen")
+"""
+HOOKED = "from axisrl.plugins import hookimpl, EnvComponent, LossComponent\n"
+
+
+def record(manager: PluginManager, name: str) -> PluginRecord:
+    return next(r for r in manager.records() if r.name == name)
+
+
+def ref(use: str, **options: object) -> ComponentRef:
+    return ComponentRef(kind="env", use=use, options=options)
+
+
+def context(tmp_path: Path) -> BuildContext:
+    return BuildContext(run_dir=tmp_path)
+
+
+def test_discovering_imports_no_plugin(site):
+    site.add("alpha", "raise RuntimeError('imported')")
+    manager = PluginManager.discover()
+    assert record(manager, "alpha").state == "found"
+    assert record(manager, "core").state == "found"
+
+
+def test_activating_imports_the_named_plugin_and_core_and_no_other(site):
+    site.add("alpha")
+    site.add("beta")
+    manager = PluginManager.discover()
+    manager.activate(["alpha"])
+    states = {r.name: r.state for r in manager.records()}
+    assert (states["core"], states["alpha"], states["beta"]) == ("active", "active", "found")
+    assert "axisrl_beta" not in sys.modules
+
+
+def test_an_active_plugin_knows_its_components_and_its_import_time(site):
+    site.add("alpha")
+    manager = PluginManager.discover()
+    manager.activate(["alpha"])
+    active = record(manager, "alpha")
+    assert active.kinds == ("env",)
+    assert [component.name for component in active.components["env"]] == ["world"]
+    assert active.seconds > 0
+
+
+def test_activating_does_not_import_the_targets(site):
+    site.add("alpha", files={"env.py": "raise RuntimeError"})
+    manager = PluginManager.discover()
+    manager.activate(["alpha"])
+    assert "axisrl_alpha.env" not in sys.modules
+
+
+def test_activating_twice_is_the_same_as_once(site):
+    site.add("alpha")
+    manager = PluginManager.discover()
+    manager.activate(["alpha", "alpha"])
+    manager.activate(["alpha"])
+    assert record(manager, "alpha").state == "active"
+
+
+BROKEN = {
+    "failing-import": ("import not_a_module", "ModuleNotFoundError: No module named"),
+    "exits": ("import sys\nsys.exit('bye')", "SystemExit: bye"),
+    "foreign": ("class P(BaseException): pass\nraise P('panic')", "P: panic"),
+    "misspelt": (HOOKED + "@hookimpl\ndef axisrl_env(): return []", "did you mean 'axisrl_envs'"),
+    "undecorated": (HOOKED + "def axisrl_envs(): return []", "lacks the @hookimpl decorator"),
+    "keyword-only": (HOOKED + "@hookimpl\ndef axisrl_envs(*, x): pass", "keyword-only argument"),
+    "no-hooks": ("x = 1", "has no @hookimpl function"),
+    "returns-none": (HOOKED + "@hookimpl\ndef axisrl_envs(): pass", "axisrl_envs returned None"),
+    "raises": (HOOKED + "@hookimpl\ndef axisrl_envs(): raise KeyError('k')", "KeyError: 'k'"),
+    "wrong-class": (
+        HOOKED + "@hookimpl\ndef axisrl_envs(): return [LossComponent(name='a', target='a:b')]",
+        "axisrl_envs returned LossComponent, not EnvComponent",
+    ),
+    "bad-target": (
+        HOOKED + "@hookimpl\ndef axisrl_envs(): return [EnvComponent(name='a', target='a.b')]",
+        "target 'a.b' of 'a' is not 'package.module:attribute'",
+    ),
+    "two-of-a-name": (
+        HOOKED + "@hookimpl\ndef axisrl_envs(): return [EnvComponent(name='a', target='a:b')] * 2",
+        "'a' is offered twice",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_plugin_is_an_error_only_for_who_asks_for_it(site, name):
+    source, said = BROKEN[name]
+    site.add(name, source, version="2.1")
+    site.add("alpha")
+    manager = PluginManager.discover()
+    manager.activate(["alpha"])
+    with pytest.raises(PluginError, match=f"plugin {name} .axisrl-plugin-{name} 2.1. is") as error:
+        manager.activate([name])
+    assert said in error.value.message
+    assert error.value.fix == f"axisrl plugins show {name} --traceback"
+    assert error.value.exit_code == 4
+    assert record(manager, name).state == "broken"
+    assert record(manager, "alpha").state == "active"
+    assert manager.find("env", "world").id == "alpha/world"
+
+
+def test_the_cause_of_a_failing_import_is_kept_with_its_traceback(site):
+    site.add("alpha", "import not_a_module")
+    manager = PluginManager.discover()
+    with pytest.raises(PluginError) as error:
+        manager.activate(["alpha"])
+    assert isinstance(error.value.__cause__, ModuleNotFoundError)
+    assert "import not_a_module" in record(manager, "alpha").traceback
+
+
+def test_an_interrupt_during_an_import_is_not_swallowed(site):
+    site.add("alpha", "raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        PluginManager.discover().activate(["alpha"])
+
+
+def test_one_broken_plugin_rolls_the_others_of_the_call_back(site, capsys):
+    site.add("alpha", OBSERVER)
+    site.add("bad", "import not_a_module")
+    manager = PluginManager.discover()
+    with pytest.raises(PluginError, match="plugin bad"):
+        manager.activate(["alpha", "bad"])
+    assert record(manager, "alpha").state == "found"
+    assert record(manager, "alpha").kinds == ()
+    manager.run_started(None)
+    assert capsys.readouterr().out == ""
+    manager.activate(["alpha"])
+    manager.run_started(None)
+    assert capsys.readouterr().out == "seen\n"
+
+
+def test_all_failures_of_one_call_are_named(site):
+    site.add("bad", "import not_a_module")
+    site.add("worse", "raise ValueError('x')")
+    with pytest.raises(PluginError, match=r"plugin bad .*; also: plugin worse"):
+        PluginManager.discover().activate(["bad", "worse"])
+
+
+def test_plugins_that_are_not_required_are_warned_about_and_left_out(site, caplog):
+    site.add("alpha")
+    site.add("bad", "import not_a_module")
+    manager = PluginManager.discover()
+    with caplog.at_level(logging.WARNING, "axisrl.plugins"):
+        manager.activate(["bad", "alpha"], required=False)
+    assert record(manager, "alpha").state == "active"
+    assert "plugin bad" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("declared", "fix"),
+    [
+        (2, "pip install --upgrade axisrl-core"),
+        (0, "pip install --upgrade axisrl-plugin-alpha"),
+    ],
+)
+def test_another_plugin_api_is_incompatible(site, declared, fix):
+    site.add("alpha", f"AXISRL_API = {declared}\n" + OBSERVER)
+    manager = PluginManager.discover()
+    with pytest.raises(PluginError, match=f"plugin API {declared}, this core has 1") as error:
+        manager.activate(["alpha"])
+    assert error.value.fix == fix
+    assert record(manager, "alpha").state == "incompatible"
+
+
+def test_a_declared_api_that_fits_is_active(site):
+    site.add("alpha", "AXISRL_API = 1\n" + OBSERVER)
+    manager = PluginManager.discover()
+    manager.activate(["alpha"])
+    assert record(manager, "alpha").state == "active"
+
+
+def test_a_plugin_for_another_core_is_not_even_imported(site):
+    site.add("alpha", "raise RuntimeError", requires=["axisrl-core>=9"])
+    with pytest.raises(PluginError, match="requires axisrl-core>=9, installed is") as error:
+        PluginManager.discover().activate(["alpha"])
+    assert error.value.fix == "pip install 'axisrl-core>=9'"
+
+
+def test_second_plugin_with_same_name_is_a_conflict(site):
+    site.add("alpha")
+    site.add("alpha", distribution="other-alpha", version="3.0")
+    manager = PluginManager.discover()
+    assert {r.state for r in manager.records() if r.name == "alpha"} == {"conflict"}
+    with pytest.raises(PluginError, match=r"axisrl-plugin-alpha 1\.0.*other-alpha 3\.0") as error:
+        manager.activate(["alpha"])
+    assert "--no-plugin" in error.value.fix
+
+
+def test_disabling_one_of_two_distributions_lets_the_other_work(site):
+    site.add("alpha")
+    site.add("alpha", distribution="other-alpha")
+    manager = PluginManager.discover(options=PluginOptions(no_plugin=("other-alpha",)))
+    manager.activate(["alpha"])
+    active = [r for r in manager.records() if r.state == "active" and r.name == "alpha"]
+    assert [r.distribution for r in active] == ["axisrl-plugin-alpha"]
+
+
+def test_a_disabled_plugin_is_left_out_but_an_error_where_a_component_needs_it(site):
+    site.add("alpha")
+    manager = PluginManager.discover(options=PluginOptions(disable=("alpha",)))
+    manager.activate_for([], plugins=["alpha"])
+    assert record(manager, "alpha").state == "disabled"
+    with pytest.raises(PluginError, match=r"env alpha/world: plugin alpha .* is disabled"):
+        manager.activate_for([ref("alpha/world")])
+    with pytest.raises(PluginError, match="is disabled"):
+        manager.find("env", "alpha/world")
+
+
+def test_a_plugin_that_is_not_installed_fails_with_the_pip_command(site):
+    with pytest.raises(PluginError, match="pip install axisrl-plugin-search-r1"):
+        PluginManager.discover().activate(["search-r1"])
+
+
+def test_a_run_activates_what_it_names_and_nothing_else(site):
+    for name in ("by-id", "by-list", "by-flag", "by-site", "unnamed"):
+        site.add(name, OBSERVER)
+    options = PluginOptions(activate=("by-site",))
+    manager = PluginManager.discover(local=["by-flag"], options=options)
+    assert manager.requested == ("by-flag",)
+    manager.activate_for([ref("by-id/x@1"), ref("bare")], plugins=["by-list"])
+    states = {r.name: r.state for r in manager.records()}
+    assert states.pop("unnamed") == "found"
+    assert {states[n] for n in ("by-id", "by-list", "by-flag", "by-site")} == {"active"}
+
+
+def test_a_broken_site_wide_plugin_is_warned_about_and_fatal_when_strict(site, caplog):
+    site.add("bad", "import not_a_module")
+    PluginManager.discover(options=PluginOptions(activate=("bad",))).activate_for([])
+    assert "plugin bad" in caplog.text
+    strict = PluginManager.discover(options=PluginOptions(activate=("bad",), strict=True))
+    with pytest.raises(PluginError, match="plugin bad"):
+        strict.activate_for([])
+
+
+def test_strict_refuses_a_run_beside_a_plugin_that_cannot_be_used(site):
+    site.add("old", requires=["axisrl-core>=9"])
+    PluginManager.discover().activate_for([])
+    with pytest.raises(PluginError, match=r"AXISRL_STRICT_PLUGINS: plugin old .* does not fit"):
+        PluginManager.discover(options=PluginOptions(strict=True)).activate_for([])
+
+
+@pytest.mark.parametrize("requirement", ["audit>=1.2", "axisrl-plugin-audit>=1.2", "audit"])
+def test_a_required_plugin_that_is_active_is_enough(site, requirement):
+    site.add("audit", OBSERVER, version="1.3")
+    options = PluginOptions(activate=("audit",), require=(requirement,))
+    PluginManager.discover(options=options).activate_for([])
+
+
+@pytest.mark.parametrize(
+    ("activate", "requirement", "said"),
+    [
+        (("audit",), "audit>=1.4", r"asks for audit>=1.4, active is audit \(.* 1.3\)"),
+        ((), "audit>=1.2", "which this run does not activate"),
+        ((), "absent", "which this run does not activate"),
+    ],
+)
+def test_a_required_plugin_that_is_absent_or_old_fails_early(site, activate, requirement, said):
+    site.add("audit", OBSERVER, version="1.3")
+    options = PluginOptions(activate=activate, require=(requirement,))
+    with pytest.raises(PluginError, match=said):
+        PluginManager.discover(options=options).activate_for([])
+
+
+def test_a_requirement_that_is_none_is_a_usage_error(site):
+    with pytest.raises(UsageError, match="'audit=>1' is not a requirement"):
+        PluginManager.discover(options=PluginOptions(require=("audit=>1",))).activate_for([])
+
+
+def test_core_is_active_without_being_asked_for():
+    assert PluginManager.discover().find("packer", "linear").plugin == "core"
+
+
+def test_finding_a_component_of_an_installed_plugin_that_is_not_active_says_so(site):
+    site.add("alpha")
+    with pytest.raises(PluginError, match=r"env.use: alpha/world: plugin alpha .* not active"):
+        PluginManager.discover().find("env", "alpha/world", "env.use")
+
+
+def test_finding_in_a_plugin_that_is_not_installed_gives_the_pip_command():
+    with pytest.raises(PluginError, match="env: plugin 'search-r1' is not installed") as error:
+        PluginManager.discover().find("env", "search-r1/search", "env")
+    assert error.value.fix == "pip install axisrl-plugin-search-r1"
+
+
+def test_an_ambiguous_bare_name_is_a_config_error_with_the_candidates(site):
+    site.add("alpha")
+    site.add("beta")
+    manager = PluginManager.discover()
+    manager.activate(["alpha", "beta"])
+    with pytest.raises(ConfigError, match="alpha/world, beta/world"):
+        manager.find("env", "world")
+
+
+def test_building_validates_the_options_and_passes_config_and_context(site, tmp_path):
+    site.add("alpha", CONFIGURED, files=WORLD)
+    manager = PluginManager.discover()
+    manager.activate_for([ref("alpha/world")])
+    given = context(tmp_path)
+    world = manager.build("env", ref("alpha/world", size=5), given)
+    assert (world.config.size, world.context) == (5, given)
+
+
+def test_a_wrong_option_is_a_config_error_with_its_path(site, tmp_path):
+    site.add("alpha", CONFIGURED, files=WORLD)
+    manager = PluginManager.discover()
+    manager.activate(["alpha"])
+    with pytest.raises(ConfigError, match=r"env\.sise.*did you mean .*size"):
+        manager.build("env", ref("alpha/world", sise=5), context(tmp_path), "env")
+    with pytest.raises(ConfigError, match=r"env\.size"):
+        manager.build("env", ref("world", size="big"), context(tmp_path), "env")
+
+
+def test_a_component_without_a_config_takes_no_options(site, tmp_path):
+    site.add("alpha", files=WORLD)
+    manager = PluginManager.discover()
+    manager.activate(["alpha"])
+    assert manager.build("env", ref("world"), context(tmp_path)).config == NoConfig()
+    with pytest.raises(ConfigError, match="size"):
+        manager.build("env", ref("world", size=1), context(tmp_path))
+
+
+def test_a_missing_extra_is_an_error_when_the_component_is_built(site, tmp_path):
+    source = CONFIGURED.replace('name="world"', 'name="world", extras=("x",), modules=("absent",)')
+    site.add("alpha", source, files=WORLD)
+    manager = PluginManager.discover()
+    manager.activate(["alpha"])
+    with pytest.raises(PluginError, match="alpha/world needs absent") as error:
+        manager.build("env", ref("world"), context(tmp_path))
+    assert error.value.fix == "pip install 'axisrl-plugin-alpha[x]'"
+    with pytest.raises(PluginError, match="needs absent"):
+        manager.load(manager.find("env", "world"))
+
+
+def test_a_config_that_is_no_dataclass_is_the_plugins_fault(site):
+    site.add("alpha", CONFIGURED.replace("config:WorldConfig", "env:World"), files=WORLD)
+    manager = PluginManager.discover()
+    manager.activate(["alpha"])
+    with pytest.raises(PluginError, match=r"alpha/world: config .* is no dataclass"):
+        manager.config_class(manager.find("env", "world"))
+
+
+def test_loading_gives_the_target_itself(site):
+    site.add("alpha", files=WORLD)
+    manager = PluginManager.discover()
+    manager.activate(["alpha"])
+    assert manager.load(manager.find("env", "world")).__name__ == "World"
+
+
+FILE = """
+from axisrl.plugins import EnvComponent, hookimpl
+
+class World:
+    def __init__(self, config, context):
+        self.name = __name__
+
+@hookimpl
+def axisrl_envs():
+    return [EnvComponent(name="world", target=f"{__name__}:World")]
+"""
+
+
+def test_a_single_file_plugin_offers_components_of_its_own(site, tmp_path):
+    path = tmp_path / "my_world.py"
+    path.write_text(FILE)
+    manager = PluginManager.discover(local=[str(path), str(path)])
+    manager.activate_for([ref("my-world/world")])
+    world = manager.build("env", ref("my-world/world"), context(tmp_path))
+    assert world.name == record(manager, "my-world").value
+
+
+def test_a_file_without_hooks_is_refused(site, tmp_path):
+    path = tmp_path / "empty.py"
+    path.write_text("x = 1\n")
+    with pytest.raises(PluginError, match=r"plugin empty \(.*empty.py\) is broken: module"):
+        PluginManager.discover(local=[path]).activate_for([])
+
+
+def test_a_module_on_the_path_can_be_a_plugin(site):
+    (site.path / "watch_it.py").write_text(OBSERVER)
+    manager = PluginManager.discover(local=["watch_it"])
+    manager.activate_for([])
+    assert record(manager, "watch-it").state == "active"
+
+
+def test_without_the_core_distribution_the_fix_is_to_install_it():
+    with pytest.raises(PluginError, match="pip install axisrl-core"):
+        PluginManager([]).activate([])
