@@ -6,6 +6,8 @@ import pytest
 
 from axisrl.errors import UsageError
 from axisrl.runfolder import RunFolder, find_run, list_runs, reward_of
+from axisrl.testing.recorded import recorded_run
+from axisrl.view.data import overview, to_json
 
 
 def manifest(folder, **changes):
@@ -115,6 +117,13 @@ def test_runs_are_listed_newest_first_and_other_folders_left_out(run_dir):
 def test_a_run_is_found_by_name_by_folder_and_as_the_newest(run_dir):
     for wanted in ("demo", str(run_dir), None):
         assert find_run(run_dir.parent, wanted).path == run_dir.resolve()
+
+
+def test_a_folder_written_by_the_recorder_reads_whole(tmp_path):
+    run = RunFolder(recorded_run(tmp_path))
+    assert (run.state, run.last_metrics["step"]) == ("completed", 3)
+    assert len(run.rollouts("step", 1)) == 8
+    assert json.loads(to_json(overview(run)))["evals"] == [3]
 
 
 def test_an_unknown_run_suggests_the_nearest(run_dir):

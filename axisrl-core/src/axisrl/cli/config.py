@@ -39,7 +39,7 @@ def schema_command(component: str, as_json: bool, kind: str | None) -> None:
     else:
         found = _find(component, kind, manager)
         cls = manager.config_class(found)
-        head = f"# {found.kind}: {found.component.summary}\nuse: {found.id}\n"
+        head = f"# {found.kind}  {found.component.summary}".rstrip() + f"\nuse: {found.id}\n"
     if as_json:
         click.echo(json.dumps(schema_of(cls), indent=2))
     else:

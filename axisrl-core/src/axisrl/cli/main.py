@@ -57,7 +57,12 @@ def _print_traceback(error: AxisrlError) -> None:
     click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
 
 
-@click.group(cls=_Root, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    "axisrl",
+    cls=_Root,
+    lazy=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.option("--debug", is_flag=True, envvar="AXISRL_DEBUG", help="Show tracebacks of errors.")
 @click.version_option(__version__, prog_name="axisrl")
 def main(debug: bool) -> None:

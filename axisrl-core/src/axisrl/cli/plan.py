@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,14 +14,17 @@ if TYPE_CHECKING:
     from axisrl.config.load import LoadedConfig
     from axisrl.config.resolve import UsedComponent
     from axisrl.config.schema import RunConfig
+    from axisrl.plugins.manager import PluginManager
+    from axisrl.plugins.records import PluginRecord
 
 
-def print_plan(loaded: LoadedConfig, folder: Path) -> None:
+def print_plan(loaded: LoadedConfig, folder: Path, manager: PluginManager) -> None:
     """Print everything a person wants to check before a long run."""
     click.echo(f"# recipe {loaded.recipe}; each value with where it was set")
     click.echo(render(loaded.tree, loaded.origins))
+    owners = {record.name: record for record in manager.records() if record.state == "active"}
     columns = ("key", "component", "distribution", "version", "target")
-    print_table(columns, [_row(component) for component in loaded.components])
+    print_table(columns, [_row(used, owners[used.resolved.plugin]) for used in loaded.components])
     click.echo()
     print_table(("part", "processes", "cpus", "gpus", "where"), _actors(loaded.config))
     click.echo()
@@ -31,16 +33,9 @@ def print_plan(loaded: LoadedConfig, folder: Path) -> None:
     click.echo(f"run folder: {folder}")
 
 
-def _row(used: UsedComponent) -> tuple[str, ...]:
-    target = used.resolved.component.target
-    distribution, version = _distribution(target)
-    return used.path, used.id, distribution, version, target
-
-
-def _distribution(target: str) -> tuple[str, str]:
-    package = target.partition(":")[0].partition(".")[0]
-    owners = metadata.packages_distributions().get(package, [])
-    return (owners[0], metadata.version(owners[0])) if owners else ("(local)", "-")
+def _row(used: UsedComponent, owner: PluginRecord) -> tuple[str, ...]:
+    where = owner.distribution or str(owner.path or owner.value)
+    return used.path, used.id, where, owner.version or "-", used.resolved.component.target
 
 
 def _actors(config: RunConfig) -> list[tuple[str, ...]]:
@@ -67,6 +62,7 @@ def _work(config: RunConfig) -> list[str]:
     ]
     if config.eval is not None:
         tasks = config.eval.tasks or "all"
-        every = f"every {config.eval.every} updates and" if config.eval.every else "only"
-        lines.append(f"evaluation: {tasks} tasks, {every} at the end")
+        times = ["at the start"] if config.eval.at_start else []
+        times += [f"every {config.eval.every} updates"] if config.eval.every else []
+        lines.append(f"evaluation: {tasks} tasks, {', '.join([*times, 'at the end'])}")
     return lines

@@ -72,7 +72,8 @@ def execute(arguments: Arguments) -> None:
     for line in drift:
         click.echo(f"drift: {line}", err=True)
     if arguments.dry_run:
-        _dry_run(loaded, folder, write=not target.resume and not target.occupied(folder))
+        write = not target.resume and not target.occupied(folder)
+        _dry_run(loaded, folder, manager, write=write)
         return
     target.prepare(loaded, folder, rewrite=bool(drift))
     _start(loaded, folder, manager, arguments)
@@ -86,11 +87,11 @@ def _manager(arguments: Arguments) -> PluginManager:
     return PluginManager.discover(local=arguments.plugins, options=options)
 
 
-def _dry_run(loaded: LoadedConfig, folder: Path, *, write: bool) -> None:
+def _dry_run(loaded: LoadedConfig, folder: Path, manager: PluginManager, *, write: bool) -> None:
     from axisrl.cli.plan import print_plan
     from axisrl.cli.target import write_config
 
-    print_plan(loaded, folder)
+    print_plan(loaded, folder, manager)
     if write:
         click.echo(f"\nwrote {write_config(loaded, folder)}; nothing was started")
     else:

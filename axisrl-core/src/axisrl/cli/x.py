@@ -12,6 +12,7 @@ from typing import cast
 import click
 
 from axisrl.cli.lazy import LazyCommand, LazyGroup
+from axisrl.plugins.activation import refusal
 from axisrl.plugins.components import CommandComponent
 from axisrl.plugins.manager import PluginManager
 from axisrl.plugins.records import CORE, PluginOptions, PluginRecord
@@ -49,7 +50,9 @@ class _Plugins(click.Group):
             return None
         manager = _manager()
         manager.activate([cmd_name])
-        record = next(r for r in manager.records() if (r.name, r.state) == (cmd_name, "active"))
+        record = next(r for r in manager.records() if r.name == cmd_name)
+        if record.state != "active":
+            raise refusal(record, f"axisrl x {cmd_name}")
         return _PluginGroup(record, manager)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -31,12 +31,27 @@ def raise_problems(problems: Sequence[Problem], origins: Mapping[str, str]) -> N
         return
     lines = []
     for problem in problems:
-        origin = origin_of(origins, problem.path) if problem.path else ""
+        origin = _origin(problem.path, origins)
         lines.append(f"{problem.message} (from {origin})" if origin else problem.message)
-    fixes = list(dict.fromkeys(problem.fix for problem in problems if problem.fix))
+    found = [problem.fix or _keys_to_change(problem, origins) for problem in problems]
+    fixes = list(dict.fromkeys(fix for fix in found if fix))
     if len(lines) == 1:
         raise ConfigError(lines[0], fix="; ".join(fixes))
     listed = "\n".join(f"  - {line}" for line in lines)
     raise ConfigError(
         f"{len(lines)} problems in the configuration:\n{listed}", fix="\n       ".join(fixes)
     )
+
+
+def _origin(path: str, origins: Mapping[str, str]) -> str:
+    """Where a key was set; for a section, where all that is in it was."""
+    if not path:
+        return ""
+    inside = {origin for key, origin in origins.items() if key.startswith(f"{path}.")}
+    return origin_of(origins, path) or (inside.pop() if len(inside) == 1 else "")
+
+
+def _keys_to_change(problem: Problem, origins: Mapping[str, str]) -> str:
+    """For a finding about several keys: those it names, and where each was set."""
+    named = [key for key in origins if "." in key and f"{key} " in f"{problem.message} "]
+    return "change " + " or ".join(f"{key} (from {origins[key]})" for key in named) if named else ""

@@ -30,9 +30,14 @@ def _lines(
         if isinstance(value, Mapping) and value:
             yield label
             yield from _lines(value, origins, here, f"{indent}  ")
+            continue
+        origin = origin_of(origins, here)
+        comment = f"  # {origin}" if origin else ""
+        if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+            yield f"{label}{comment}"
+            yield from (f"{indent}- {dump(item)}" for item in value)
         else:
-            origin = origin_of(origins, here)
-            yield f"{label} {dump(value)}" + (f"  # {origin}" if origin else "")
+            yield f"{label} {dump(value)}{comment}"
 
 
 def render_defaults(cls: type) -> str:

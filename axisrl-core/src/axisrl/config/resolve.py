@@ -131,7 +131,7 @@ def _store_problems(config: RunConfig, store: UsedComponent) -> Iterator[Problem
     descriptor = cast(HandleStoreComponent, store.resolved.component)
     if config.placement.kind == "ray" and descriptor.reach == "process":
         yield Problem(
-            "store",
+            "store.use",
             f"store {store.resolved.id} stays within one process, and placement ray uses several",
             "set store=core/shm or store=core/ray, or placement=inline",
         )
@@ -142,7 +142,7 @@ def _transport_problems(engine: UsedComponent, trainer: UsedComponent) -> Iterat
     sends = cast(TrainerComponent, trainer.resolved.component).transports
     if not set(receives) & set(sends):
         yield Problem(
-            "engine",
+            "engine.use",
             f"engine {engine.resolved.id} receives weights by {_listed(receives)}, trainer "
             f"{trainer.resolved.id} sends them by {_listed(sends)}: they share no way",
             "choose an engine and a trainer that share one",

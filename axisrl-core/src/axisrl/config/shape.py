@@ -39,12 +39,12 @@ def arms_of(hint: Any) -> tuple[Any, ...]:
 
 def expand(cls: type, value: Any, path: str = "") -> Any:
     """``value`` with every short form written out; a component's options stay beside ``use``."""
-    return _Walk(nest=False).visit(cls, value, path)
+    return _Walk(None, nest=False).visit(cls, value, path)
 
 
 def prepare(cls: type, value: Any, path: str = "") -> tuple[Any, list[Problem]]:
     """``value`` as pydantic takes it (options nested in :class:`Use`) and what is wrong so far."""
-    walk = _Walk(nest=True)
+    walk = _Walk(cls if not path else None, nest=True)
     return walk.visit(cls, value, path), walk.problems
 
 
@@ -92,6 +92,8 @@ def keys_named(cls: type, name: str, path: str = "") -> list[str]:
 
 @dataclass(slots=True)
 class _Walk:
+    root: type | None
+    """Where a misplaced key is looked up; None below a component's key."""
     nest: bool
     problems: list[Problem] = field(default_factory=list)
 
@@ -142,8 +144,18 @@ class _Walk:
             elif not self.nest:
                 out[key] = item
             else:
-                self.problems.append(_unknown(cls, str(key), here, path))
+                self.problems.append(self._unknown(cls, str(key), path))
         return out
+
+    def _unknown(self, cls: type, key: str, path: str) -> Problem:
+        names, here = list(hints_of(cls)), _join(path, key)
+        elsewhere = keys_named(self.root, key) if self.root is not None else []
+        near = nearest(key, names) or (elsewhere[0] if elsewhere else "")
+        hint = f"; did you mean {near}?" if near else ""
+        listed = ", ".join(names) if names else "none"
+        return Problem(
+            here, f"unknown key {here}{hint}", f"known keys of {path or 'a run'}: {listed}"
+        )
 
     def _sequence(self, arms: tuple[Any, ...], value: Sequence[Any], path: str) -> Any:
         for arm in arms:
@@ -176,12 +188,3 @@ def _not_finite(value: Any) -> bool:
         return not math.isfinite(float(value))
     except (TypeError, ValueError, OverflowError):
         return False
-
-
-def _unknown(cls: type, key: str, here: str, path: str) -> Problem:
-    names = list(hints_of(cls))
-    elsewhere = [] if path else keys_named(cls, key)
-    near = nearest(key, names) or (elsewhere[0] if elsewhere else "")
-    hint = f"; did you mean {near}?" if near else ""
-    listed = ", ".join(names) if names else "none"
-    return Problem(here, f"unknown key {here}{hint}", f"known keys of {path or 'a run'}: {listed}")

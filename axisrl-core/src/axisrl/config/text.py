@@ -60,8 +60,13 @@ class _Loader(yaml.SafeLoader):
             seen.add(key)
         return super().construct_mapping(node, deep=True)
 
-    def construct_sequence(self, node: yaml.SequenceNode, deep: bool = False) -> list[Any]:
-        return super().construct_sequence(node, deep=True)
+    def mapping_now(self, node: yaml.MappingNode) -> dict[Hashable, Any]:
+        """PyYAML fills mappings and lists later, which lets one contain itself; this refuses."""
+        return self.construct_mapping(node)
+
+    def sequence_now(self, node: yaml.SequenceNode) -> list[Any]:
+        """The same for a list."""
+        return self.construct_sequence(node, deep=True)
 
 
 def _int(loader: _Loader, node: yaml.ScalarNode) -> int:
@@ -76,6 +81,8 @@ def _float(loader: _Loader, node: yaml.ScalarNode) -> float:
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _int)
 _Loader.add_constructor("tag:yaml.org,2002:float", _float)
+_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.mapping_now)
+_Loader.add_constructor("tag:yaml.org,2002:seq", _Loader.sequence_now)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import pytest
+
+from axisrl.config.load import LoadedConfig, RunRequest, load_run, stored_tree
+from axisrl.config.render import render
+from axisrl.config.shape import leaves, plain
+from axisrl.errors import ConfigError, PluginError, UsageError
+from axisrl.plugins.manager import PluginManager
+
+
+@pytest.fixture
+def load(toy):
+    def load(recipe: object = "toy/base", *overrides: str, **request: object) -> LoadedConfig:
+        asked = RunRequest(recipe=str(recipe), overrides=overrides, **request)
+        return load_run(asked, PluginManager.discover())
+
+    return load
+
+
+def message_of(load, *args: object, **request: object) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(*args, **request)
+    return caught.value.message
+
+
+def test_layers_lie_in_their_order(load, tmp_path):
+    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
+    one.write_text("train: {updates: 20, updates_per_sync: 2}\ncheckpoint: {every: 7, keep: 9}\n")
+    two.write_text("checkpoint: {every: 8}\n")
+    loaded = load("toy/small", "checkpoint.keep=3", config_files=(one, two), smoke=True)
+    assert loaded.config.rollout.group_size == 4
+    assert loaded.config.train.batch_size == 4
+    assert loaded.config.train.updates == 20
+    assert loaded.config.checkpoint.every == 8
+    assert loaded.config.checkpoint.keep == 3
+    kept = {key: loaded.origins[key] for key in ("train.updates", "checkpoint.every")}
+    assert kept == {"train.updates": str(one), "checkpoint.every": str(two)}
+    assert loaded.origins["checkpoint.keep"] == "command line"
+    assert loaded.origins["train.batch_size"] == "recipe toy/small"
+    assert loaded.origins["rollout.group_size"] == "recipe toy/base"
+    assert loaded.origins["rollout.max_turns"] == "default"
+
+
+def test_smoke_lies_over_the_recipe_and_below_the_command_line(load):
+    assert load(smoke=True).config.train.updates == 2
+    assert load(smoke=True).origins["train.updates"] == "smoke settings of toy/base"
+    assert load("toy/base", "train.updates=4", smoke=True).config.train.updates == 4
+
+
+def test_the_tree_is_the_config_with_every_default(load):
+    loaded = load()
+    assert loaded.tree == plain(loaded.config)
+    assert loaded.tree["env"] == {"use": "toy/world", "size": 5, "shape": "flat"}
+    assert loaded.config.env.options == {"size": 5, "shape": "flat"}
+    assert set(loaded.origins) == set(leaves(loaded.tree))
+    assert loaded.origins["env.shape"] == "default of toy/world"
+
+
+def test_a_rendered_config_loads_to_the_same_config(load, tmp_path):
+    loaded = load("toy/small", "loggers=[core/jsonl]", "eval={dataset: toy/tasks, tasks: 3}")
+    (tmp_path / "config.yaml").write_text(render(loaded.tree, loaded.origins))
+    again = load(tmp_path / "config.yaml")
+    assert again.tree == loaded.tree
+    assert again.config == loaded.config
+    assert stored_tree(tmp_path) == loaded.tree
+
+
+def test_components_are_listed_with_what_was_found(load):
+    found = {used.path: used.resolved.id for used in load().components}
+    assert found["env"] == "toy/world"
+    assert found["verifiers.exact"] == "toy/exact"
+    assert found["loggers.0"] == "core/console"
+
+
+def test_an_argument_reaches_into_a_component_and_may_replace_it(load):
+    loaded = load("toy/base", "engine.max_batch=3", "env=toy/void", "--loss.clip=1e-3")
+    assert loaded.tree["engine"] == {"use": "toy/engine", "max_batch": 3}
+    assert loaded.tree["env"] == {"use": "toy/void"}
+    assert loaded.tree["loss"]["clip"] == 1e-3
+
+
+def test_a_verifier_is_added_and_taken_out_by_its_name(load):
+    loaded = load("toy/base", "verifiers.second.use=toy/exact", "verifiers.exact=null")
+    assert loaded.tree["verifiers"] == {"second": {"use": "toy/exact"}}
+    assert "verifiers.exact" not in loaded.origins
+
+
+def test_a_logger_is_added_once_and_by_its_short_name(load):
+    loaded = load(loggers=("wandb", "jsonl", "core/wandb"))
+    names = [logger["use"] for logger in loaded.tree["loggers"]]
+    assert names == ["core/console", "core/jsonl", "core/wandb"]
+    assert loaded.origins["loggers"] == "--logger"
+
+
+def test_an_unknown_key_names_the_nearest_and_where_it_came_from(load, tmp_path):
+    """Pitfall 26: a misspelt key is an error, not a silent default."""
+    assert message_of(load, "toy/base", "engine.max_bach=3") == (
+        "unknown key engine.max_bach; did you mean max_batch? (from command line)"
+    )
+    (tmp_path / "a.yaml").write_text("trian: {updates: 3}\n")
+    assert message_of(load, config_files=(tmp_path / "a.yaml",)) == (
+        f"unknown key trian; did you mean train? (from {tmp_path / 'a.yaml'})"
+    )
+
+
+def test_an_option_without_effect_is_an_error(load):
+    """Pitfall 26: an inert option is told to the user who set it."""
+    assert message_of(load, "toy/base", "rollout.workers=3") == (
+        "rollout.workers 3 has no effect with placement.kind inline (from command line)"
+    )
+    assert load("toy/base", "rollout.workers=3", "placement=ray").config.rollout.workers == 3
+
+
+def test_ray_settings_of_a_recipe_do_not_forbid_a_run_in_one_process(load, tmp_path):
+    (tmp_path / "a.yaml").write_text("extends: toy/base\nplacement: {kind: ray, gpus_trainer: 1}\n")
+    assert load(tmp_path / "a.yaml", "placement=inline").config.placement.kind == "inline"
+
+
+def test_a_group_of_one_says_what_is_wrong_with_it(load):
+    assert message_of(load, "toy/base", "rollout.group_size=1").startswith(
+        "rollout.group_size 1 leaves toy/group nothing to compare with"
+    )
+
+
+def test_a_group_of_one_needs_no_second_setting_where_it_is_right(load):
+    loaded = load("toy/base", "rollout.group_size=1", "advantage=toy/alone")
+    assert loaded.config.rollout.min_group_size == 1
+    assert loaded.origins["rollout.min_group_size"] == "rollout.group_size"
+
+
+def test_sizes_that_do_not_divide_say_where_both_were_set(load):
+    with pytest.raises(ConfigError) as caught:
+        load("toy/base", "rollout.group_size=3")
+    assert "train.batch_size 8 is not a multiple of rollout.group_size 3" in caught.value.message
+    assert "rollout.group_size (from command line)" in caught.value.fix
+    assert "train.batch_size (from recipe toy/base)" in caught.value.fix
+
+
+def test_what_a_plugin_finds_wrong_is_a_config_error(load):
+    with pytest.raises(ConfigError) as caught:
+        load("toy/base", "seed=13")
+    assert caught.value.message == "seed: 13 is unlucky (from command line)"
+    assert caught.value.fix == "seed=14"
+
+
+def test_smoke_without_smoke_settings_is_a_usage_error(load, tmp_path):
+    (tmp_path / "a.yaml").write_text("seed: 1\n")
+    with pytest.raises(UsageError, match="has no smoke settings"):
+        load(tmp_path / "a.yaml", smoke=True)
+
+
+def test_extends_in_an_overlay_is_refused(load, tmp_path):
+    (tmp_path / "a.yaml").write_text("extends: toy/base\n")
+    assert "only a recipe stands on another one" in message_of(
+        load, config_files=(tmp_path / "a.yaml",)
+    )
+
+
+def test_an_unknown_plugin_in_the_list_is_a_plugin_error(load):
+    with pytest.raises(PluginError, match="'auditt' is not installed"):
+        load("toy/base", "plugins=[auditt]")
+
+
+def test_words_of_yaml_1_1_stay_words(load):
+    assert load("toy/base", "name=off").config.name == "off"

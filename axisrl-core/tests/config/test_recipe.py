@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from axisrl.config.recipe import read_recipe
+from axisrl.errors import ConfigError, PluginError, UsageError
+from axisrl.plugins.manager import PluginManager
+
+
+def read(ref: object):
+    return read_recipe(str(ref), PluginManager.discover())
+
+
+def origins(recipe) -> list[str]:
+    return [layer.origin for layer in recipe.layers]
+
+
+def test_a_plugins_recipe_is_read_and_its_plugin_activated(toy):
+    manager = PluginManager.discover()
+    recipe = read_recipe("toy/base", manager)
+    assert recipe.name == "toy/base"
+    assert recipe.layers[0].tree["train"] == {"updates": 10, "batch_size": 8}
+    assert [r.name for r in manager.records() if r.state == "active"] == ["core", "toy"]
+
+
+def test_extends_puts_the_parent_below_and_its_smoke_settings_are_inherited(toy):
+    recipe = read("toy/small")
+    assert origins(recipe) == ["recipe toy/base", "recipe toy/small"]
+    assert recipe.smoke is not None
+    assert recipe.smoke.origin == "smoke settings of toy/base"
+
+
+def test_a_file_may_extend_a_recipe_and_a_file_beside_it(toy, tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/a.yaml").write_text("extends: ../b.yaml\nseed: 1\n")
+    (tmp_path / "b.yaml").write_text("extends: toy/base\nseed: 2\n")
+    recipe = read(tmp_path / "sub/a.yaml")
+    assert [layer.tree.get("seed") for layer in recipe.layers] == [None, 2, 1]
+    assert recipe.name == str(tmp_path / "sub/a.yaml")
+
+
+def test_a_circle_of_extends_is_an_error_that_shows_it(tmp_path):
+    (tmp_path / "a.yaml").write_text("extends: ./b.yaml\n")
+    (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
+    with pytest.raises(ConfigError, match=r"comes back to itself: .*a\.yaml -> .*b\.yaml -> "):
+        read(tmp_path / "a.yaml")
+
+
+def test_extends_has_to_be_a_name(tmp_path):
+    (tmp_path / "a.yaml").write_text("extends: [x]\n")
+    with pytest.raises(ConfigError, match=r"`extends` is \['x'\]"):
+        read(tmp_path / "a.yaml")
+
+
+def test_a_run_folder_is_a_recipe_under_the_name_it_was_started_with(tmp_path):
+    (tmp_path / "config.yaml").write_text("seed: 4\n")
+    (tmp_path / "manifest.json").write_text(json.dumps({"recipe": "toy/base"}))
+    recipe = read(tmp_path)
+    assert recipe.name == "toy/base"
+    assert recipe.layers[0].tree == {"seed": 4}
+
+
+def test_a_project_folder_uses_the_first_recipe_of_its_plugin(toy, tmp_path):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "pyproject.toml").write_text('[project.entry-points.axisrl]\ntoy = "axisrl_toy"\n')
+    assert read(project).name == "toy/base"
+
+
+def test_a_project_that_is_not_installed_says_how_to(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[project.entry-points.axisrl]\nnew = "axisrl_new"\n')
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path)
+    assert caught.value.fix == f"pip install -e {tmp_path}"
+
+
+def test_a_folder_without_a_recipe_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match="holds no recipe"):
+        read(tmp_path)
+
+
+def test_a_damaged_pyproject_is_a_usage_error(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[[[")
+    with pytest.raises(UsageError, match="cannot read"):
+        read(tmp_path)
+
+
+def test_an_unknown_recipe_names_the_nearest(toy):
+    with pytest.raises(ConfigError, match="did you mean 'small'"):
+        read("toy/smal")
+
+
+def test_an_unknown_plugin_is_a_plugin_error():
+    with pytest.raises(PluginError, match="'nowhere' is not installed"):
+        read("nowhere/recipe")
+
+
+def test_a_missing_file_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match="there is no recipe file"):
+        read(tmp_path / "none.yaml")
+
+
+def test_a_folder_in_the_way_does_not_hide_a_plugins_recipe(toy, tmp_path, monkeypatch):
+    (tmp_path / "toy/base").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert read("toy/base").name == "toy/base"
+
+
+RECIPE = """
+from axisrl.plugins import RecipeComponent, hookimpl
+
+@hookimpl
+def axisrl_recipes():
+    return [RecipeComponent(name="r", target="{target}")]
+"""
+
+
+@pytest.mark.parametrize("target", ["{module}:configs/none.yaml", "axisrl_absent:r.yaml"])
+def test_a_recipe_whose_file_is_not_there_is_the_plugins_fault(site, target):
+    site.add("lost", RECIPE.replace("{target}", target))
+    with pytest.raises(PluginError, match="recipe lost/r points to"):
+        read("lost/r")
