@@ -167,7 +167,8 @@ class GenerateRequest:
     sampling: SamplingParams
     seed: int
     sampled_before: int = 0
-    """Tokens of this model call that ``prompt_ids`` already ends with (partial rollout)."""
+    """Tokens of this model call that ``prompt_ids`` already ends with (partial rollout);
+    ``max_tokens`` counts them."""
     session: str = ""
     """Requests of one rollout share it, so that a router can keep them on one replica's prefix
     cache."""

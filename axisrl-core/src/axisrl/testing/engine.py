@@ -129,15 +129,16 @@ async def greedy_is_greedy(subject: EngineSubject) -> None:
 
 
 async def a_resumed_request_draws_the_rest(subject: EngineSubject) -> None:
-    """Prompt, first tokens and ``sampled_before`` give what the whole request gave after them."""
+    """Prompt, first tokens and ``sampled_before`` give what the whole request gave after them;
+    ``max_tokens`` counts both."""
     async with served_by(subject) as served:
         prompt = prompts(served.model, 1)[0]
-        whole = await generate(served, prompt, SamplingParams(max_tokens=8), seed=5)
+        sampling = SamplingParams(max_tokens=8)
+        whole = await generate(served, prompt, sampling, seed=5)
         cut = len(whole.ids) // 2
         if not cut:
             raise CheckSkipped("the whole request is a single token")
         longer = np.concatenate([prompt, whole.ids[:cut]])
-        sampling = SamplingParams(max_tokens=8 - cut)
         rest = await generate(served, longer, sampling, seed=5, sampled_before=cut)
         want = dataclasses.replace(whole, ids=whole.ids[cut:], logprobs=whole.logprobs[cut:])
         require_same_draw(f"resumed after {cut} tokens", rest, want, subject)

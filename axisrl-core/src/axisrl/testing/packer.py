@@ -22,7 +22,7 @@ _NOT_COLUMNS = ("trajectory", "handles")
 
 def random_samples(rng: np.random.Generator, count: int, longest: int) -> list[Sample]:
     """``count`` samples of 1 to ``longest`` tokens, every token with an id of its own."""
-    lengths = np.minimum(1 + rng.geometric(3.0 / longest, count), longest)
+    lengths = np.minimum(1 + rng.geometric(min(1.0, 3.0 / longest), count), longest)
     extra = bool(rng.integers(2))
     ends = np.cumsum(lengths + 1)
     return [

@@ -171,7 +171,8 @@ class ScriptedEngine:
         if reply.error:
             raise EngineFailure(reply.error)
         whole = list(reply.ids) if reply.ids is not None else self._turn(reply.text)
-        ids, reason = self._cut(whole[request.sampled_before :], request, room)
+        ids, reason = self._cut(whole, request, room + request.sampled_before)
+        ids = ids[request.sampled_before :]
         if reply.hang_after is not None:
             await aborted.wait()
             return self._result(ids[: reply.hang_after], "abort")
