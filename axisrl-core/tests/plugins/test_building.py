@@ -10,6 +10,7 @@ from axisrl.plugins import EnvComponent
 from axisrl.plugins.building import (
     check_extras,
     construct,
+    extras_command,
     import_attribute,
     import_plugin,
     last_line,
@@ -66,6 +67,11 @@ def test_a_missing_extra_is_an_error_with_the_pip_command(module):
         check_extras("e2b/x", component, RECORD)
     assert error.value.fix == "pip install 'axisrl-plugin-e2b[sandbox]'"
     assert error.value.exit_code == 4
+
+
+def test_a_missing_module_of_a_local_plugin_is_installed_by_its_own_name():
+    assert extras_command(("sandbox",), ["box.core"], "") == "pip install box"
+    assert extras_command((), ["box"], "axisrl-plugin-e2b") == "pip install box"
 
 
 def test_probing_an_extra_does_not_import_it(site):

@@ -82,7 +82,10 @@ def test_an_entry_point_that_is_not_a_module_is_broken(site):
     assert "is not a module" in record.note
 
 
-@pytest.mark.parametrize("requirement", ["axisrl-core>=9,<10", "AXISRL_core (>=9,<10)"])
+@pytest.mark.parametrize(
+    "requirement",
+    ["axisrl-core>=9,<10", "AXISRL_core (>=9,<10)", "axisrl-core>=9,<10; python_version > '3'"],
+)
 def test_a_plugin_for_another_core_is_incompatible_and_says_what_to_install(site, requirement):
     site.add("alpha", requires=["numpy", requirement])
     (record,) = found("alpha")

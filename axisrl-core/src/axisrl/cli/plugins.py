@@ -15,6 +15,7 @@ import click
 
 from axisrl.cli.tables import print_table, printable
 from axisrl.plugins import KINDS
+from axisrl.plugins.building import extras_command
 from axisrl.plugins.manager import PluginManager
 from axisrl.plugins.records import CORE, PluginOptions, PluginRecord
 
@@ -144,9 +145,8 @@ def _print_component(component: dict[str, Any], distribution: str) -> None:
     if known:
         click.echo(printable("  " + ", ".join(f"{k}={_text(v)}" for k, v in known.items())))
     if component["missing"]:
-        extras = ",".join(component["extras"])
-        wanted = f"{distribution}[{extras}]" if extras else " ".join(component["missing"])
-        click.echo(printable(f"  {_needs(component)}: pip install '{wanted}'"))
+        command = extras_command(component["extras"], component["missing"], distribution)
+        click.echo(printable(f"  {_needs(component)}: {command}"))
     if component["options_error"]:
         click.echo(printable(f"  options: {component['options_error']}"))
     if component["options"]:

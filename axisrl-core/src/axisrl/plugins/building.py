@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import SourceLoader
 from pathlib import Path
@@ -66,12 +66,17 @@ def check_extras(component_id: str, component: Component, record: PluginRecord) 
     missing = missing_modules(component)
     if not missing:
         return
-    extras = ",".join(component.extras)
-    wanted = f"{record.distribution}[{extras}]" if extras else " ".join(missing)
     raise PluginError(
         f"{component_id} needs {', '.join(missing)}, which is not installed",
-        fix=f"pip install '{wanted}'",
+        fix=extras_command(component.extras, missing, record.distribution),
     )
+
+
+def extras_command(extras: Sequence[str], missing: Sequence[str], distribution: str) -> str:
+    """What installs the missing modules: the plugin's extras, or the modules themselves."""
+    if extras and distribution:
+        return f"pip install '{distribution}[{','.join(extras)}]'"
+    return f"pip install {' '.join(module.partition('.')[0] for module in missing)}"
 
 
 def missing_modules(component: Component) -> list[str]:

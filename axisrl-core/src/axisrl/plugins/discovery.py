@@ -121,7 +121,9 @@ def _check_requirement(record: PluginRecord, requires: Sequence[str], core_versi
         except InvalidRequirement:
             record.state, record.note = "broken", f"its requirement {text!r} cannot be read"
             return
-        if normalize(requirement.name) != CORE_DISTRIBUTION or requirement.marker is not None:
+        marker = requirement.marker
+        applies = marker is None or marker.evaluate({"extra": ""})
+        if normalize(requirement.name) != CORE_DISTRIBUTION or not applies:
             continue
         if not requirement.specifier.contains(core_version, prereleases=True):
             wanted = f"{CORE_DISTRIBUTION}{requirement.specifier}"
