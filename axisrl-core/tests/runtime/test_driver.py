@@ -136,9 +136,11 @@ def test_resume_without_a_checkpoint_is_one_clear_error(stage):
 def test_a_changed_plugin_version_at_resume_is_refused_and_named(stage):
     stage("train.updates=2")
     manifest = stage.manifest
-    manifest["plugins"]["plugins"].append({"name": "gone", "version": "1.0"})
+    manifest["plugins"]["plugins"].append(
+        {"name": "gone", "value": "gone.plugin", "distribution": "d", "version": "1.0"}
+    )
     (stage.dir / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(PluginMismatch, match=r"gone 1.0 -> absent"):
+    with pytest.raises(PluginMismatch, match=r"gone: then d 1.0, now has none"):
         stage(resume=True)
     assert stage(resume=True, allow_drift=True).step == 4
 

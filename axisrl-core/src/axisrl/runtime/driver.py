@@ -28,6 +28,7 @@ from axisrl.models import resolve_model
 from axisrl.plugins import Kind
 from axisrl.plugins.events import RunFinished, RunInfo
 from axisrl.plugins.manager import PluginManager
+from axisrl.plugins.manifest import PluginManifest
 from axisrl.runtime.actors import ActorBoot, build_component
 from axisrl.runtime.checkpoint import RunState, latest, read_state
 from axisrl.runtime.controller import Controller, Interrupted
@@ -106,7 +107,7 @@ class _Driver:
 
     def _open_folder(self) -> tuple[Path, RunState] | None:
         """Make the run folder, or find where to go on in an existing one."""
-        plugins = self._plugins.manifest().to_json()
+        plugins = self._plugins.manifest()
         resume = self._find_checkpoint(plugins) if self._options.resume else None
         self._run_dir.mkdir(parents=True, exist_ok=True)
         if resume is None:
@@ -114,19 +115,20 @@ class _Driver:
             (self._run_dir / "config.yaml").write_text(text, encoding="utf-8")
         name = self._config.name or self._run_dir.name
         command = self._options.command
-        self._manifest = new_manifest(name, self._loaded.recipe, command, plugins)
+        self._manifest = new_manifest(name, self._loaded.recipe, command, plugins.to_dict())
         write_manifest(self._run_dir, self._manifest)
         return resume
 
-    def _find_checkpoint(self, plugins: Any) -> tuple[Path, RunState]:
+    def _find_checkpoint(self, plugins: PluginManifest) -> tuple[Path, RunState]:
         checkpoint = latest(self._run_dir)
         if checkpoint is None:
             raise CheckpointError(
                 f"{self._run_dir} has no complete checkpoint to resume from",
                 fix="start it anew with --overwrite",
             )
-        before = (read_manifest(self._run_dir) or {}).get("plugins")
-        changed = _changed_plugins(before, plugins)
+        stored = (read_manifest(self._run_dir) or {}).get("plugins", {})
+        before = PluginManifest.from_dict(stored)
+        changed = before.differences(plugins, mine="then", theirs="now")
         if changed and not self._options.allow_drift:
             raise PluginMismatch(
                 f"plugins changed since the run started: {'; '.join(changed)}",
@@ -205,19 +207,3 @@ def _signals(interrupt: asyncio.Event) -> Iterator[None]:
         for number in numbers:
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.remove_signal_handler(number)
-
-
-def _changed_plugins(before: Any, now: Any) -> list[str]:
-    """``name old -> new`` for every plugin of a run folder that is not as it was."""
-
-    def versions(manifest: Any) -> dict[str, str]:
-        entries = manifest.get("plugins", []) if isinstance(manifest, dict) else []
-        return {entry["name"]: str(entry["version"]) for entry in entries}
-
-    old, new = versions(before), versions(now)
-    names = sorted(old.keys() | new.keys())
-    return [
-        f"{name} {old.get(name, 'absent')} -> {new.get(name, 'absent')}"
-        for name in names
-        if old.get(name) != new.get(name)
-    ]

@@ -19,7 +19,9 @@ State = Literal["running", "completed", "interrupted", "failed"]
 _WATCHED = ("axisrl-core", "torch", "transformers", "numpy", "ray", "sglang", "megatron-core")
 
 
-def new_manifest(name: str, recipe: str, command: Sequence[str], plugins: Any) -> dict[str, Any]:
+def new_manifest(
+    name: str, recipe: str, command: Sequence[str], plugins: dict[str, Any]
+) -> dict[str, Any]:
     """The manifest of a run that starts now."""
     return {
         "name": name,
