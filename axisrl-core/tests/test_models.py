@@ -27,26 +27,29 @@ def make_model(folder: Path, *weights: str) -> Path:
     return folder
 
 
-@pytest.fixture
-def hub(monkeypatch):
-    """Stands for the hub's client: ``hub.answers`` maps local_files_only to a folder or an
-    error."""
-    huggingface_hub = pytest.importorskip("huggingface_hub")
+class Hub:
+    """``answers`` maps local_files_only to a folder or an error; ``asked`` is what was asked."""
 
-    class Hub:
-        answers: dict[bool, Path | Exception] = {}
-        asked: list[bool] = []
+    def __init__(self) -> None:
+        self.answers: dict[bool, Path | Exception] = {}
+        self.asked: list[bool] = []
 
-    def snapshot_download(name: str, *, allow_patterns: list[str], local_files_only: bool) -> str:
-        Hub.asked.append(local_files_only)
-        answer = Hub.answers.get(local_files_only, OSError("no such repository"))
+    def snapshot_download(self, name: str, *, allow_patterns, local_files_only: bool) -> str:
+        self.asked.append(local_files_only)
+        answer = self.answers.get(local_files_only, OSError("no such repository"))
         if isinstance(answer, Exception):
             raise answer
         return str(answer)
 
-    Hub.asked = []
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    return Hub
+
+@pytest.fixture
+def hub(monkeypatch):
+    """Stands for the hub's client."""
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+
+    hub = Hub()
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub.snapshot_download)
+    return hub
 
 
 def test_a_folder_with_a_config_is_the_model(tmp_path):
@@ -112,7 +115,7 @@ def test_a_missing_model_names_itself_the_options_and_the_command(hub, toy, tmp_
 
 def test_a_repository_without_safetensors_is_refused(hub, tmp_path):
     hub.answers = {False: make_model(tmp_path / "bin", "pytorch_model.bin")}
-    with pytest.raises(EnvironmentProblem, match="no config.json with safetensors"):
+    with pytest.raises(EnvironmentProblem, match=r"no config\.json with safetensors"):
         resolve_model("org/some", PluginManager.discover(), tmp_path)
 
 

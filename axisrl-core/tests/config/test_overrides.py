@@ -63,9 +63,7 @@ def test_another_component_drops_the_options_of_lower_layers():
 
 
 def test_the_same_component_keeps_the_options_of_lower_layers():
-    layers = layered(
-        ({"env": {"use": "a/x", "size": 1}}, "recipe"), ({"env": {"use": "a/x"}}, "f")
-    )
+    layers = layered(({"env": {"use": "a/x", "size": 1}}, "recipe"), ({"env": {"use": "a/x"}}, "f"))
     assert layers.tree == {"env": {"use": "a/x", "size": 1}}
 
 

@@ -42,7 +42,7 @@ def test_a_finding_about_two_keys_says_where_each_was_set():
 
 def test_a_section_comes_from_where_all_of_it_was_set():
     origins = {"store.use": "command line", "store.folder": "recipe x", "trian.a": "file"}
-    with pytest.raises(ConfigError, match="store is odd$"):
+    with pytest.raises(ConfigError, match=r"store is odd$"):
         raise_problems([Problem("store", "store is odd")], origins)
     with pytest.raises(ConfigError, match=r"trian is odd \(from file\)"):
         raise_problems([Problem("trian", "trian is odd")], origins)

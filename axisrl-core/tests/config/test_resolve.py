@@ -89,12 +89,14 @@ def test_an_unknown_plugin_names_key_and_origin(toy):
 
 def test_a_bare_name_of_two_plugins_is_ambiguous(toy, site):
     site.add("rival")
-    with pytest.raises(ConfigError, match="^env: env 'world' is ambiguous: rival/world, toy/world"):
+    with pytest.raises(
+        ConfigError, match=r"^env: env 'world' is ambiguous: rival/world, toy/world"
+    ):
         resolved(env="world", plugins=["rival"])
 
 
 def test_an_option_of_a_component_is_checked_under_its_key(toy):
-    with pytest.raises(ConfigError, match=r"^env: size 0 is below 1$"):
+    with pytest.raises(ConfigError, match=r"^env: size 0 is below 1"):
         resolved(env={"use": "toy/world", "size": 0})
 
 

@@ -50,9 +50,10 @@ class _Plugins(click.Group):
             return None
         manager = _manager()
         manager.activate([cmd_name])
-        record = next(r for r in manager.records() if r.name == cmd_name)
-        if record.state != "active":
-            raise refusal(record, f"axisrl x {cmd_name}")
+        named = [record for record in manager.records() if record.name == cmd_name]
+        record = next((each for each in named if each.state == "active"), None)
+        if record is None:
+            raise refusal(named[0], f"axisrl x {cmd_name}")
         return _PluginGroup(record, manager)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,0 +1,314 @@
+"""The whole command with a driver that only writes what the real one writes first."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from axisrl.cli.main import main
+from axisrl.config.text import read_tree
+from axisrl.runtime import driver
+from axisrl.runtime.driver import RunResult
+
+
+class Driver:
+    """Stands for the driver; ``calls`` is what it was asked to run."""
+
+    def __init__(self) -> None:
+        self.calls: list = []
+        self.checkpoints = ["step-000002"]
+        self.outcome = "completed"
+
+    def run(self, loaded, manager, options) -> RunResult:
+        self.calls.append((loaded, options))
+        facts = {"recipe": loaded.recipe, "state": self.outcome}
+        (options.run_dir / "manifest.json").write_text(json.dumps(facts))
+        for step in self.checkpoints:
+            folder = options.run_dir / "checkpoints" / step
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "COMPLETE").touch()
+        return RunResult(outcome=self.outcome, run_dir=options.run_dir, step=2)
+
+
+@pytest.fixture
+def fake(monkeypatch) -> Driver:
+    fake = Driver()
+    monkeypatch.setattr(driver, "run", fake.run)
+    return fake
+
+
+@pytest.fixture
+def run(toy, output_root, fake):
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(main, ["run", *map(str, arguments)])
+
+    return run
+
+
+def refused(result: Result, code: int, *texts: str) -> None:
+    assert result.exit_code == code, result.output
+    assert result.stderr.startswith("error: ")
+    assert "\nfix: " in result.stderr
+    assert "Traceback" not in result.stderr
+    for text in texts:
+        assert text in result.stderr
+
+
+def test_a_run_gets_its_folder_its_config_and_its_options(run, fake, output_root):
+    result = run("toy/base", "--name", "one", "env.size=2", "--seed", "5", "--show-samples", "3")
+    assert result.exit_code == 0, result.output
+    loaded, options = fake.calls[0]
+    assert loaded.config.seed == 5
+    assert loaded.config.name == "one"
+    assert loaded.recipe == "toy/base"
+    assert options.run_dir == output_root / "one"
+    assert (options.resume, options.plain, options.show_samples) == (False, True, 3)
+    assert options.command[:5] == ("axisrl", "run", "toy/base", "--name", "one")
+    text = (output_root / "one/config.yaml").read_text()
+    assert "  size: 2  # command line\n" in text
+    assert f"axisrl view {output_root / 'one'}" in result.output
+
+
+def test_a_run_without_a_name_is_named_after_its_recipe(run, fake, output_root):
+    assert run("toy/base").exit_code == 0
+    (folder,) = output_root.iterdir()
+    assert folder.name.startswith("toy-base-2")
+    assert fake.calls[0][0].config.name == folder.name
+
+
+def test_a_run_dir_is_used_as_it_is(run, fake, tmp_path):
+    assert run("toy/base", "--run-dir", tmp_path / "deep/here").exit_code == 0
+    assert fake.calls[0][1].run_dir == tmp_path / "deep/here"
+    assert fake.calls[0][0].config.name == "here"
+
+
+def test_an_interrupted_run_says_how_to_go_on(run, fake, output_root):
+    fake.outcome = "interrupted"
+    assert f"axisrl run --resume {output_root / 'a'}" in run("toy/base", "--name", "a").output
+
+
+def test_a_local_plugin_file_joins_the_run(run, fake, tmp_path):
+    source = "from axisrl.plugins import EnvComponent, hookimpl\n\n@hookimpl\ndef axisrl_envs():\n"
+    source += "    return [EnvComponent(name='mine', target='a.b:C')]\n"
+    (tmp_path / "own.py").write_text(source)
+    assert run("toy/base", "--plugin", tmp_path / "own.py", "env=mine").exit_code == 0
+    assert fake.calls[0][0].config.env.use == "own/mine"
+
+
+# bad input: one line, the fix, the right exit code, nothing written
+
+
+def test_an_unknown_key(run, output_root):
+    refused(run("toy/base", "engine.max_bach=3"), 2, "engine.max_bach; did you mean max_batch?")
+    assert list(output_root.iterdir()) == []
+
+
+def test_an_unknown_plugin(run):
+    refused(run("nowhere/recipe"), 4, "'nowhere' is not installed", "pip install")
+
+
+def test_an_unknown_plugin_option(run):
+    refused(run("toy/base", "--plugin", "nowhere"), 4, "'nowhere' is not installed")
+
+
+def test_a_plugin_that_is_left_out_but_needed(run):
+    refused(run("toy/base", "--no-plugin", "toy"), 4, "toy")
+
+
+def test_a_broken_plugin_that_the_run_names(run, site):
+    site.add("broken", "raise RuntimeError('no')")
+    refused(run("toy/base", "env=broken/world"), 4, "env: ", "broken", "--traceback")
+
+
+def test_a_broken_plugin_that_the_run_does_not_name(run, site):
+    """Pitfall 27."""
+    site.add("broken", "raise RuntimeError('no')")
+    assert run("toy/base").exit_code == 0
+
+
+def test_an_ambiguous_name(run, site):
+    site.add("rival")
+    refused(run("toy/base", "env=world", "--plugin", "rival"), 2, "rival/world, toy/world")
+
+
+def test_sizes_that_do_not_divide(run):
+    refused(run("toy/base", "rollout.group_size=3"), 2, "batch_size 8", "group_size 3")
+
+
+def test_a_group_of_one(run):
+    refused(run("toy/base", "rollout.group_size=1"), 2, "group_size 1", "toy/group")
+
+
+def test_no_recipe(run):
+    refused(run(), 2, "no recipe is given")
+
+
+def test_an_unknown_option(run):
+    refused(run("toy/base", "--train.updates"), 2, "no option --train.updates")
+
+
+def test_an_option_with_a_wrong_value_is_a_usage_error_too(run):
+    result = run("toy/base", "--seed", "x")
+    assert result.exit_code == 2
+    assert "'x' is not a valid integer" in result.stderr
+
+
+def test_an_existing_run_folder_is_left_alone(run, fake, output_root):
+    run("toy/base", "--name", "a")
+    before = (output_root / "a/config.yaml").read_text()
+    result = run("toy/base", "--name", "a", "env.size=9")
+    refused(result, 2, "exists (completed)", f"axisrl run --resume {output_root / 'a'}")
+    assert "axisrl run toy/base --name a env.size=9 --overwrite" in result.stderr
+    assert (output_root / "a/config.yaml").read_text() == before
+    assert len(fake.calls) == 1
+
+
+def test_overwrite_deletes_the_run_first(run, fake, output_root):
+    run("toy/base", "--name", "a")
+    (output_root / "a/old.txt").touch()
+    assert run("toy/base", "--name", "a", "--overwrite").exit_code == 0
+    assert not (output_root / "a/old.txt").exists()
+    assert len(fake.calls) == 2
+
+
+def test_overwrite_deletes_nothing_when_the_configuration_is_wrong(run, output_root):
+    run("toy/base", "--name", "a")
+    refused(run("toy/base", "--name", "a", "--overwrite", "envv.size=1"), 2, "envv")
+    assert (output_root / "a/manifest.json").is_file()
+
+
+def test_overwrite_never_deletes_what_is_no_run(run, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis/chapter.md").touch()
+    result = run("toy/base", "--run-dir", tmp_path / "thesis", "--overwrite")
+    refused(result, 2, "holds something that is no run")
+    assert (tmp_path / "thesis/chapter.md").exists()
+
+
+def test_overwrite_spares_a_run_that_goes_on(run, output_root):
+    run("toy/base", "--name", "a")
+    facts = {"state": "running", "pid": os.getpid(), "host": os.uname().nodename}
+    (output_root / "a/manifest.json").write_text(json.dumps(facts))
+    refused(run("toy/base", "--name", "a", "--overwrite"), 2, "is running", str(os.getpid()))
+
+
+def test_a_file_in_the_place_of_the_run_folder(run, tmp_path):
+    (tmp_path / "file").touch()
+    refused(run("toy/base", "--run-dir", tmp_path / "file"), 2, "no run")
+
+
+# resume
+
+
+def test_resume_takes_the_configuration_of_the_run(run, fake, output_root):
+    run("toy/base", "--name", "a", "env.size=2", "loggers=[core/jsonl]")
+    before = (output_root / "a/config.yaml").read_text()
+    for words in (
+        ["--resume", "a"],
+        ["--resume", output_root / "a"],
+        [output_root / "a", "--resume"],
+    ):
+        assert run(*words).exit_code == 0
+        loaded, options = fake.calls[-1]
+        assert loaded.config == fake.calls[0][0].config
+        assert loaded.recipe == "toy/base"
+        assert (options.resume, options.run_dir) == (True, output_root / "a")
+    assert (output_root / "a/config.yaml").read_text() == before
+
+
+def test_resume_with_the_command_of_before(run, fake):
+    run("toy/base", "--name", "a", "env.size=2")
+    assert run("toy/base", "--name", "a", "env.size=2", "--resume").exit_code == 0
+    assert fake.calls[1][1].resume is True
+
+
+def test_resume_with_other_settings_lists_them(run, output_root):
+    run("toy/base", "--name", "a")
+    result = run("--resume", "a", "env.size=2", "train.updates=20")
+    refused(result, 2, "env.size: 5 -> 2", "train.updates: 10 -> 20", "--allow-drift")
+
+
+def test_allow_drift_goes_on_with_other_settings_and_says_so(run, fake, output_root):
+    run("toy/base", "--name", "a")
+    result = run("--resume", "a", "train.updates=20", "--allow-drift")
+    assert result.exit_code == 0
+    assert "drift: train.updates: 10 -> 20" in result.stderr
+    assert fake.calls[1][0].config.train.updates == 20
+    assert fake.calls[1][1].allow_drift is True
+    assert read_tree(output_root / "a/config.yaml")["train"]["updates"] == 20
+
+
+def test_resume_without_a_checkpoint(run, fake):
+    fake.checkpoints = []
+    run("toy/base", "--name", "a")
+    refused(run("--resume", "a"), 2, "no checkpoint to go on from", "--overwrite")
+    refused(run("toy/base", "--name", "a", "--resume"), 2, "no checkpoint to go on from")
+
+
+def test_resume_with_an_unfinished_checkpoint_names_it(run, fake, output_root):
+    run("toy/base", "--name", "a")
+    (output_root / "a/checkpoints/step-000002/COMPLETE").unlink()
+    refused(run("--resume", "a"), 2, "unfinished: step-000002")
+
+
+def test_resume_of_a_run_that_is_not_there(run):
+    refused(run("--resume", "none"), 2, "there is no run in")
+
+
+@pytest.mark.parametrize("words", [["--resume"], ["toy/base", "--resume"]])
+def test_resume_without_saying_which(run, words):
+    refused(run(*words), 2, "which run?")
+
+
+# dry run
+
+
+def test_a_dry_run_shows_everything_and_starts_nothing(run, fake, output_root):
+    result = run("toy/base", "--name", "a", "--dry-run", "env.size=2")
+    assert result.exit_code == 0
+    assert fake.calls == []
+    assert "  size: 2  # command line" in result.output
+    assert "toy/world" in result.output
+    assert "axisrl-plugin-toy" in result.output
+    assert "axisrl_toy.parts:World" in result.output
+    assert "windows: 10, each 2 tasks x 4 rollouts" in result.output
+    assert [path.name for path in (output_root / "a").iterdir()] == ["config.yaml"]
+
+
+def test_a_folder_of_a_dry_run_is_no_existing_run(run, fake):
+    run("toy/base", "--name", "a", "--dry-run")
+    assert run("toy/base", "--name", "a").exit_code == 0
+    assert len(fake.calls) == 1
+
+
+def test_a_dry_run_refuses_an_existing_run_and_never_touches_it(run, output_root):
+    run("toy/base", "--name", "a")
+    before = {p: p.read_bytes() for p in (output_root / "a").rglob("*") if p.is_file()}
+    refused(run("toy/base", "--name", "a", "--dry-run"), 2, "exists")
+    assert run("toy/base", "--name", "a", "--dry-run", "--overwrite", "env.size=9").exit_code == 0
+    assert run("--resume", "a", "--dry-run").exit_code == 0
+    assert {p: p.read_bytes() for p in (output_root / "a").rglob("*") if p.is_file()} == before
+
+
+def test_a_dry_run_with_ray_shows_the_processes(run):
+    result = run("toy/base", "--dry-run", "placement=ray", "rollout.workers=3")
+    lines = [line.split() for line in result.output.splitlines()]
+    assert ["rollout", "workers", "3", "0.5", "0", "a", "local", "Ray"] in lines
+
+
+def test_smoke_settings_are_used(run, fake):
+    assert run("toy/small", "--smoke").exit_code == 0
+    assert fake.calls[0][0].config.train.updates == 2
+
+
+def test_a_config_file_that_is_not_there(run, tmp_path):
+    refused(run("toy/base", "--config", Path(tmp_path / "none.yaml")), 2, "none.yaml")
+
+
+def test_a_logger_is_added(run, fake):
+    assert run("toy/base", "--logger", "wandb").exit_code == 0
+    assert fake.calls[0][0].config.loggers[-1].use == "core/wandb"
