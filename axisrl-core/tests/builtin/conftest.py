@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from axisrl.types import BuildContext
+from axisrl.plugins.events import RunInfo
+from axisrl.types import BuildContext, Message, Outcome, RolloutRow, RolloutSummary
 
 
 @dataclass
@@ -17,7 +18,9 @@ class FileClock:
         return float(self.path.read_text())
 
     def advance(self, seconds: float) -> None:
-        self.path.write_text(str(self() + seconds))
+        later = self.path.with_suffix(".later")
+        later.write_text(str(self() + seconds))
+        later.replace(self.path)
 
 
 @pytest.fixture(scope="session")
@@ -90,3 +93,38 @@ def store(request, tmp_path, context):
         return
     for owner in ("worker-0", "worker-1", "worker-2", "worker-10"):
         asyncio.run(made.release_owner(owner))
+
+
+@pytest.fixture
+def run_info(tmp_path):
+    """``run_info(resumed_from=...)``: a run of three updates in a folder of its own."""
+    (tmp_path / "run").mkdir()
+
+    def make(**changes):
+        fields = {"name": "demo", "recipe": "a/b", "run_dir": tmp_path / "run", "seed": 0}
+        return RunInfo(**(fields | {"config": {"train": {"updates": 3}}} | changes))
+
+    return make
+
+
+@pytest.fixture
+def make_row():
+    """``make_row(...)``: a rollout of one question and one answer."""
+
+    def make(step=1, member=0, reward=1.0, answer="4", question="2+2?", **changes):
+        summary = RolloutSummary(
+            id=f"{step}-{member}",
+            task_id="task-7",
+            group=0,
+            member=member,
+            outcome=Outcome.COMPLETED,
+            reward=reward,
+            **changes,
+        )
+        messages = (
+            Message(role="user", content=question),
+            Message(role="assistant", content=answer),
+        )
+        return RolloutRow(step=step, summary=summary, messages=messages)
+
+    return make

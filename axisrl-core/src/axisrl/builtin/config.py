@@ -45,16 +45,21 @@ class ConsoleConfig(Config):
     show_samples: int = 1
     """Rollouts printed each time; 0 prints none."""
     samples_every: int = 10
-    """Steps between printed samples."""
+    """Steps between printed samples, from step 1 on."""
     sample_chars: int = 1500
     """Most characters printed of one message."""
     metrics: tuple[str, ...] = (
         "reward/mean",
-        "eval/*",
-        "loss/*",
-        "train/grad_norm",
-        "rollout/tokens_per_s",
-        "time/step",
+        "rollout/passed_frac",
+        "eval/greedy",
+        "eval/pass*",
+        "loss/total",
+        "loss/kl*",
+        "loss/entropy",
+        "loss/grad_norm",
+        "rollout/tokens_mean",
+        "train/tokens_per_s",
+        "time/*",
     )
     """Metrics shown, in this order; ``*`` matches any rest. The others are in metrics.jsonl."""
 
@@ -82,7 +87,7 @@ class WandbConfig(Config):
     table_rows: int = 4
     """Sample rollouts sent each time; 0 sends none."""
     table_every: int = 10
-    """Steps between samples."""
+    """Steps between samples, from step 1 on."""
     table_chars: int = 2000
     """Most characters of one cell."""
     drain_timeout_s: float = 60.0
