@@ -3,7 +3,7 @@
 Registered with transformers' public ``AttentionInterface``; the trainer passes the row layout to
 the model as the keyword ``rows``, which the layers hand on to the attention function.
 
-1. On CUDA in a half type: one variable-length flash kernel call for all rows.
+1. On CUDA in bfloat16: one call of torch's variable-length flash kernel for all rows.
 2. Everywhere else: one scaled-dot-product call a row. The rows are cut with ``split``, whose
    backward is one concatenation; slices would each write a gradient as long as the batch.
 
@@ -75,7 +75,11 @@ def packed_attention(
     scale: float | None = options.get("scaling")
     window: int | None = options.get("sliding_window")
     heads_1HND = (query_1HND, key_1KND, value_1KND)
-    if query_1HND.is_cuda and query_1HND.dtype in (torch.bfloat16, torch.float16) and _has_varlen():
+    if (
+        query_1HND.is_cuda
+        and query_1HND.dtype == torch.bfloat16
+        and "window_size" in _varlen_options()
+    ):
         return _varlen(heads_1HND, rows, scale, window), None
     return _row_by_row(heads_1HND, rows, scale, window).transpose(1, 2), None
 
@@ -88,7 +92,7 @@ def _row_by_row(
 ) -> Tensor:
     grouped = heads_1HND[0].shape[1] != heads_1HND[1].shape[1]
     outputs = []
-    pieces = (torch.split(heads, rows.lengths, dim=2) for heads in heads_1HND)
+    pieces = (torch.split(heads, list(rows.lengths), dim=2) for heads in heads_1HND)
     for query, key, value in zip(*pieces, strict=True):
         mask = _window_mask(query.shape[2], window, query.device)
         outputs.append(
@@ -114,13 +118,13 @@ def _window_mask(length: int, window: int | None, device: torch.device) -> Tenso
 
 
 @cache
-def _has_varlen() -> bool:
-    """Whether this torch has the variable-length kernel with windows and grouped heads."""
+def _varlen_options() -> frozenset[str]:
+    """Parameters of this torch's variable-length kernel; empty where there is none."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
-        return False
-    return {"window_size", "enable_gqa"} <= set(inspect.signature(varlen_attn).parameters)
+        return frozenset()
+    return frozenset(inspect.signature(varlen_attn).parameters)
 
 
 def _varlen(
@@ -132,6 +136,12 @@ def _varlen(
     from torch.nn.attention.varlen import varlen_attn
 
     query, key, value = (x[0].transpose(0, 1) for x in heads_1HND)
+    options = {}
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1 and "enable_gqa" in _varlen_options():
+        options["enable_gqa"] = True
+    elif groups > 1:
+        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
     output_NHD: Any = varlen_attn(
         query,
         key,
@@ -142,7 +152,7 @@ def _varlen(
         rows.longest,
         scale=scale,
         window_size=(-1 if window is None else window - 1, 0),
-        enable_gqa=query.shape[1] != key.shape[1],
+        **options,
     )
     output_1NHD: Tensor = output_NHD.unsqueeze(0)
     return output_1NHD

@@ -30,6 +30,8 @@ class StepTotals:
     trained: int = 0
     _loss: Tensor | float = 0.0
     _stats: dict[tuple[str, Reduce], Tensor] = field(default_factory=dict)
+    _counts: dict[tuple[str, Reduce], int] = field(default_factory=dict)
+    """Trained tokens of the micro-batches that had the statistic."""
 
     def add_loss(self, loss: Tensor) -> None:
         """Add a micro-batch's share of the loss, shape ()."""
@@ -42,11 +44,12 @@ class StepTotals:
             part = _reduced(stat.values_N.detach()[trained_M].double(), stat.reduce)
             seen = self._stats.get(key)
             self._stats[key] = part if seen is None else _merged(seen, part, stat.reduce)
+            self._counts[key] = self._counts.get(key, 0) + len(trained_M)
 
     def finish(self, report: UpdateReport) -> StepStats:
         """The step's statistics. ``total``, ``grad_norm``, ``lr`` and ``skipped_nonfinite`` are the
         trainer's own names."""
-        metrics = {f"loss/{name}": self._metric(*key) for key in self._stats for name in key[:1]}
+        metrics = {f"loss/{name}": self._metric(name, reduce) for name, reduce in self._stats}
         metrics |= {
             "loss/total": Metric(value=float(self._loss), reduce="sum"),
             "loss/grad_norm": Metric(value=report.grad_norm),
@@ -65,7 +68,8 @@ class StepTotals:
         value = float(self._stats[name, reduce])
         if reduce != "mean":
             return Metric(value=value, reduce=reduce)
-        return Metric(value=value / self.trained, weight=float(self.trained))
+        count = self._counts[name, reduce]
+        return Metric(value=value / count, weight=float(count))
 
 
 def _reduced(values_M: Tensor, reduce: Reduce) -> Tensor:

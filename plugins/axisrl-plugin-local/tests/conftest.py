@@ -1,0 +1,65 @@
+"""Random models of every supported type, for the trainer's tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from axisrl.types import ModelSpec
+
+SIZES = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+
+
+@pytest.fixture(scope="session")
+def make_model(tmp_path_factory):
+    """(type, dtype) -> ModelSpec of a two-layer model with seeded random weights; made once."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    specs = {}
+
+    def make(kind="llama", dtype="float32", device="cpu", **changes):
+        key = (kind, str(sorted(changes.items())))
+        if key not in specs:
+            extra = {"head_dim": 8} if kind == "qwen3" else {}
+            config = AutoConfig.for_model(kind, tie_word_embeddings=True, **SIZES, **extra)
+            config.update(changes)
+            with torch.random.fork_rng():
+                torch.manual_seed(7)
+                model = AutoModelForCausalLM.from_config(config)
+                for parameter in model.parameters():
+                    parameter.data += 0.2 * torch.randn_like(parameter)
+            path = tmp_path_factory.mktemp(kind)
+            model.save_pretrained(path)
+            (path / "chat_template.jinja").write_text("{{ messages }}")
+            specs[key] = path
+        return ModelSpec(name=kind, path=specs[key], dtype=dtype, device=device)
+
+    return make
+
+
+@pytest.fixture
+def make_trainer(tmp_path):
+    """(spec, options) -> a started trainer; all of them are stopped at the end of the test."""
+    from axisrl.types import BuildContext
+    from axisrl_local.trainer import LocalTrainer
+    from axisrl_local.trainer_config import TrainerConfig
+
+    made = []
+
+    def make(spec, *, total_steps=10, run_dir=tmp_path, **options):
+        context = BuildContext(run_dir=run_dir)
+        trainer = LocalTrainer(TrainerConfig(**{"lr": 1e-2, **options}), context)
+        trainer.start(spec, total_steps)
+        made.append(trainer)
+        return trainer
+
+    yield make
+    for trainer in made:
+        trainer.stop()

@@ -1,0 +1,33 @@
+"""Tests of axisrl_local.step_totals."""
+
+import math
+
+import torch
+
+from axisrl.protocols.loss import LossStat
+from axisrl_local.optim import UpdateReport
+from axisrl_local.step_totals import StepTotals
+
+REPORT = UpdateReport(grad_norm=0.5, learning_rate=0.1, applied=True)
+
+
+def test_masked_tokens_never_enter_a_statistic():
+    totals = StepTotals(trained=2)
+    values = torch.tensor([math.nan, 1.0, math.inf, 3.0])
+    stats = {k: LossStat(values_N=values, reduce=k) for k in ("mean", "sum", "min", "max")}
+    totals.add_stats(stats, torch.tensor([1, 3]))
+    metrics = totals.finish(REPORT).metrics
+    assert [metrics[f"loss/{k}"].value for k in stats] == [2.0, 4.0, 1.0, 3.0]
+
+
+def test_a_statistic_of_some_micro_batches_is_averaged_over_their_tokens_alone():
+    totals = StepTotals(trained=4)
+    totals.add_stats({"x": LossStat(values_N=torch.tensor([4.0, 2.0]))}, torch.tensor([0, 1]))
+    totals.add_stats({}, torch.tensor([0, 1]))
+    metric = totals.finish(REPORT).metrics["loss/x"]
+    assert (metric.value, metric.weight) == (3.0, 2.0)
+
+
+def test_the_trainers_own_names_are_always_there():
+    metrics = StepTotals().finish(REPORT).metrics
+    assert set(metrics) == {"loss/total", "loss/grad_norm", "loss/lr", "loss/skipped_nonfinite"}

@@ -1,0 +1,108 @@
+"""Tests of axisrl_local.weights_out."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from axisrl.ops.checksum import weights_checksum
+from axisrl.testing.sequences import PullLoss, packed, random_samples
+from axisrl_local.weights_out import WeightPublisher
+
+WEIGHTS = {"a": torch.arange(6.0).view(2, 3).T, "b": torch.ones(2, dtype=torch.bfloat16)}
+
+
+@pytest.fixture(params=["shared_memory", "disk"])
+def publisher(request, tmp_path):
+    publisher = WeightPublisher(tmp_path, request.param)
+    yield publisher
+    publisher.close()
+
+
+def test_an_update_names_a_file_with_exactly_the_weights(publisher):
+    update = publisher.publish(3, WEIGHTS)
+    held = load_file(update.location)
+    assert held.keys() == WEIGHTS.keys()
+    assert all(torch.equal(held[name], WEIGHTS[name]) for name in WEIGHTS)
+    assert update.version == 3
+    assert update.checksum == weights_checksum(held)
+    assert [(t.name, t.shape, t.dtype) for t in update.tensors] == [
+        ("a", (3, 2), "float32"),
+        ("b", (2,), "bfloat16"),
+    ]
+
+
+def test_the_newest_two_versions_stay(publisher):
+    files = [Path(publisher.publish(version, WEIGHTS).location) for version in range(4)]
+    assert [file.exists() for file in files] == [False, False, True, True]
+
+
+def test_no_unfinished_file_is_left(publisher):
+    folder = Path(publisher.publish(1, WEIGHTS).location).parent
+    assert not list(folder.glob("*.partial"))
+
+
+def test_a_version_can_be_offered_again(publisher):
+    publisher.publish(1, WEIGHTS)
+    update = publisher.publish(1, {"a": torch.zeros(1)})
+    assert load_file(update.location)["a"].tolist() == [0.0]
+
+
+def test_close_removes_every_file_and_is_idempotent(publisher):
+    files = [Path(publisher.publish(version, WEIGHTS).location) for version in range(2)]
+    publisher.close()
+    publisher.close()
+    assert not any(file.exists() for file in files)
+
+
+def test_two_runs_never_share_a_file(tmp_path):
+    publishers = [WeightPublisher(tmp_path / name, "shared_memory") for name in ("a", "b")]
+    locations = {publisher.publish(1, WEIGHTS).location for publisher in publishers}
+    for publisher in publishers:
+        publisher.close()
+    assert len(locations) == 2
+
+
+def test_disk_is_the_run_folder(tmp_path):
+    update = WeightPublisher(tmp_path, "disk").publish(1, WEIGHTS)
+    assert Path(update.location).parent == tmp_path / "weights"
+
+
+def test_files_of_a_dead_process_of_the_run_are_removed_and_others_stay(publisher, tmp_path):
+    mine = Path(publisher.publish(1, WEIGHTS).location)
+    dead = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
+    )
+    orphan = mine.with_name(mine.name.replace(str(os.getpid()), dead.stdout.decode().strip()))
+    orphan.touch()
+    transport = "disk" if mine.parent == tmp_path / "weights" else "shared_memory"
+    WeightPublisher(tmp_path, transport)
+    assert mine.exists() and not orphan.exists()
+
+
+def test_a_tied_weight_is_written_once(make_model, make_trainer):
+    update = make_trainer(make_model("llama")).weight_update(1)
+    names = {tensor.name for tensor in update.tensors}
+    assert "model.embed_tokens.weight" in names and "lm_head.weight" not in names
+    assert names == load_file(update.location).keys()
+
+
+def test_an_offer_holds_the_weights_of_its_moment(make_model, make_trainer):
+    spec = make_model("llama")
+    trainer = make_trainer(spec)
+    before = trainer.weight_update(1)
+    trainer.step([packed(random_samples(spec, 2))], PullLoss())
+    after = trainer.weight_update(2)
+    assert weights_checksum(load_file(before.location)) == before.checksum != after.checksum
+
+
+def test_stopping_the_trainer_removes_what_it_offered(make_model, make_trainer):
+    trainer = make_trainer(make_model("llama"))
+    file = Path(trainer.weight_update(1).location)
+    trainer.stop()
+    trainer.stop()
+    assert not file.exists()
