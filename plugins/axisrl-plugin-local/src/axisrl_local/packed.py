@@ -136,7 +136,7 @@ def _varlen(
     from torch.nn.attention.varlen import varlen_attn
 
     query, key, value = (x[0].transpose(0, 1) for x in heads_1HND)
-    options = {}
+    options: dict[str, Any] = {}
     groups = query.shape[1] // key.shape[1]
     if groups > 1 and "enable_gqa" in _varlen_options():
         options["enable_gqa"] = True
