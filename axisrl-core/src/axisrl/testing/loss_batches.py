@@ -73,14 +73,12 @@ class Row:
         """``tokens`` masked tokens of garbage at the end."""
         return _join(self, garbage_row(tokens))
 
-    def split(self) -> list[Row]:
+    def split(self) -> tuple[Row, Row]:
         """Two rows of the same trajectory."""
-        middle = len(self.ids) // 2
-        arrays = _arrays(self)
-        return [
-            Row(trajectory=self.trajectory, **{k: a[part] for k, a in arrays.items()})
-            for part in (slice(0, middle), slice(middle, None))
-        ]
+        middle, arrays = len(self.ids) // 2, _arrays(self)
+        head = {name: array[:middle] for name, array in arrays.items()}
+        tail = {name: array[middle:] for name, array in arrays.items()}
+        return Row(trajectory=self.trajectory, **head), Row(trajectory=self.trajectory, **tail)
 
 
 def random_rows(seed: int, count: int = 6) -> list[Row]:

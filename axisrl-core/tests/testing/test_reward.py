@@ -1,0 +1,97 @@
+"""Each check of RewardSuite catches a reward that breaks its promise."""
+
+import itertools
+
+import pytest
+
+from axisrl.testing import RewardCase, RewardSuite
+from axisrl.testing import reward as checks
+from axisrl.types import RewardResult, Verdict
+
+CASE = RewardCase(
+    use="toy/sum",
+    verdicts={"right": Verdict(score=1.0, passed=True)},
+    worse={"right": Verdict(score=0.25)},
+    env_parts={"said": 0.5},
+)
+
+
+class Good:
+    def __init__(self, context):
+        pass
+
+    def __call__(self, rollout, verdicts):
+        parts = {name: verdict.score for name, verdict in verdicts.items()} | rollout.env_parts
+        total = sum(parts.values())
+        return RewardResult(total=total, parts=parts, per_turn=(0.0, total))
+
+
+class ForgetsTheEnv(Good):
+    def __call__(self, rollout, verdicts):
+        result = super().__call__(rollout, verdicts)
+        return RewardResult(total=result.total - rollout.env_parts["said"], parts=result.parts)
+
+
+class NaNPart(Good):
+    def __call__(self, rollout, verdicts):
+        return RewardResult(total=verdicts["right"].score, parts={"length": float("nan")})
+
+
+class OneEntryForAll(Good):
+    def __call__(self, rollout, verdicts):
+        return RewardResult(total=1.0, per_turn=(1.0,))
+
+
+class PaysTheWorseMore(Good):
+    def __call__(self, rollout, verdicts):
+        return RewardResult(total=-verdicts["right"].score)
+
+
+class ZeroIsNoScore(Good):
+    """The classic slip: 0.0 is falsy."""
+
+    def __call__(self, rollout, verdicts):
+        return RewardResult(total=verdicts["right"].score or float("nan"))
+
+
+class PaysZeroBest(Good):
+    def __call__(self, rollout, verdicts):
+        return RewardResult(total=verdicts["right"].score or 5.0)
+
+
+class Drifts(Good):
+    calls = itertools.count()
+
+    def __call__(self, rollout, verdicts):
+        return RewardResult(total=float(next(self.calls)))
+
+
+class TakesTheVerdicts(Good):
+    def __call__(self, rollout, verdicts):
+        total = verdicts.pop("right", Verdict(score=1.0)).score
+        return RewardResult(total=total)
+
+
+BROKEN = [
+    (checks.total_and_parts_are_finite, NaNPart, "length is nan"),
+    (checks.parts_sum_to_the_total, ForgetsTheEnv, r"sum of the parts: off by 0\.5"),
+    (checks.per_turn_has_one_entry_a_turn, OneEntryForAll, "1 entries for 2 turns"),
+    (checks.better_verdicts_earn_more, PaysTheWorseMore, r"better verdicts earned -1\.0"),
+    (checks.a_score_of_zero_is_a_score, ZeroIsNoScore, "earned nan"),
+    (checks.a_score_of_zero_is_a_score, PaysZeroBest, r"earned 5\.0, more than"),
+    (checks.same_inputs_same_result, Drifts, "two calls gave"),
+    (checks.same_inputs_same_result, TakesTheVerdicts, "changed its inputs"),
+]
+
+
+def test_a_good_reward_passes_every_check(trial):
+    trial.passes(RewardSuite, CASE, Good)
+
+
+@pytest.mark.parametrize(("check", "make", "told"), BROKEN)
+def test_a_broken_reward_is_caught(trial, check, make, told):
+    trial.fails(check, CASE, make, told)
+
+
+def test_every_check_catches_something():
+    assert {check for check, _, _ in BROKEN} == set(RewardSuite.checks)
