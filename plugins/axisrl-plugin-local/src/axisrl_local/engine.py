@@ -1,0 +1,257 @@
+"""``local/engine``: many requests at once on one model, on a CPU or one CUDA device.
+
+1. ``generate`` queues a request; one task serves as long as there are any. Each turn it gives free
+   slots to waiting requests, runs one forward pass in the engine's own thread, and hands out what
+   was sampled. New requests join and finished ones leave between any two passes.
+2. Keys and values of a prompt are computed once and shared by every request that starts alike
+   (:mod:`axisrl_local.scheduler`), until the weights change.
+3. A token's logprob is under the distribution it was drawn from, temperature and masks applied; a
+   greedy token's (temperature 0) is of the softmax at temperature 1.
+4. A request's tokens and logprobs depend on its prompt, sampling parameters, seed and the weights,
+   and with ``batch_invariant`` on nothing else, bit by bit: not on other requests, on the cache, or
+   on being aborted and resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from axisrl.errors import EngineFailure, WeightSyncError
+from axisrl.types import (
+    BuildContext,
+    FinishReason,
+    GenerateRequest,
+    GenerateResult,
+    ModelSpec,
+    WeightAck,
+    WeightUpdate,
+)
+from axisrl_local.config import EngineConfig
+from axisrl_local.runner import ModelRunner, Sampled
+from axisrl_local.scheduler import Job, Plan, Scheduler
+from axisrl_local.stopping import StopRule
+
+T = TypeVar("T")
+Future = asyncio.Future[GenerateResult]
+
+
+class LocalEngine:
+    """A :class:`axisrl.protocols.RolloutEngine`. All methods belong to one event loop at a time."""
+
+    def __init__(self, config: EngineConfig, context: BuildContext) -> None:
+        self._config = config
+        self._logger = context.logger
+        self._runner: ModelRunner | None = None
+        self._waiting: list[Job] = []
+        self._futures: dict[Job, Future] = {}
+        self._aborted: set[Job] = set()
+        self._serving: asyncio.Task[None] | None = None
+        self._paused = False
+        self._updating = False
+        self._version = 0
+
+    async def start(self, model: ModelSpec) -> None:
+        """Load the model as version 0; a second start replaces the model."""
+        await self.stop()
+        config = self._config
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="axisrl-engine")
+        try:
+            runner = await self._compute(partial(ModelRunner, config, model))
+        except BaseException:
+            self._thread.shutdown(wait=False)
+            raise
+        self._scheduler = Scheduler(config.max_batch, runner.context, config.step_tokens)
+        self._version = 0
+        self._paused = False
+        self._runner = runner
+
+    async def generate(self, request: GenerateRequest) -> GenerateResult:
+        """See :meth:`axisrl.protocols.RolloutEngine.generate`. Cancelling it frees its slot."""
+        runner = self._running()
+        _check(request, runner)
+        sampling = request.sampling
+        before = request.prompt_ids[len(request.prompt_ids) - request.sampled_before :].tolist()
+        stop_ids = runner.stop_ids | frozenset(sampling.stop_token_ids)
+        job = Job(
+            request=request, rule=StopRule(stop_ids, sampling.stop, runner.tokenizer, before)
+        )
+        if request.sampled_before >= sampling.max_tokens:
+            return job.result("length")
+        future: Future = asyncio.get_running_loop().create_future()
+        self._futures[job] = future
+        self._waiting.append(job)
+        self._serve_soon()
+        return await future
+
+    async def abort(self, session: str | None = None) -> int:
+        """See :meth:`axisrl.protocols.RolloutEngine.abort`. Returns once they are over."""
+        futures = []
+        for job, future in self._futures.items():
+            if not future.done() and session in (None, job.request.session):
+                self._aborted.add(job)
+                futures.append(future)
+        if futures:
+            self._serve_soon()
+            await asyncio.wait(futures)
+        return len(futures)
+
+    async def update_weights(self, update: WeightUpdate) -> WeightAck:
+        """See :meth:`axisrl.protocols.RolloutEngine.update_weights`."""
+        runner = self._running()
+        running = len(self._scheduler.active) + (0 if self._paused else len(self._waiting))
+        if running or self._updating:
+            raise WeightSyncError(
+                f"local/engine cannot take weights {update.version} over {self._version} now: "
+                f"{running} requests run",
+                fix="pause and abort them, or wait until they are over",
+            )
+        self._updating = True
+        try:
+            checksum = await self._compute(partial(runner.load_update, update))
+            self._scheduler.forget()
+            self._version = update.version
+        finally:
+            self._updating = False
+            self._serve_soon()
+        return WeightAck(version=update.version, checksum=checksum)
+
+    async def pause(self) -> None:
+        """Start no new request until :meth:`resume`."""
+        self._paused = True
+
+    async def resume(self) -> None:
+        """Undo :meth:`pause`."""
+        self._paused = False
+        self._serve_soon()
+
+    async def stop(self) -> None:
+        """Free the model. Requests that are not over raise ``EngineFailure``."""
+        if self._runner is None:
+            return
+        self._fail(self._futures, "the engine was stopped")
+        self._runner = None
+        if self._serving is not None:
+            await asyncio.wait([self._serving])
+        self._thread.shutdown()
+        del self._scheduler
+
+    def _running(self) -> ModelRunner:
+        if self._runner is None:
+            raise EngineFailure("the engine is not started", fix="await engine.start(model) first")
+        return self._runner
+
+    async def _compute(self, call: Callable[[], T]) -> T:
+        """One thread of its own: torch keeps a team of threads for every thread that calls it."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def _serve_soon(self) -> None:
+        if self._runner is not None and (self._serving is None or self._serving.done()):
+            self._serving = asyncio.create_task(self._serve(self._runner))
+
+    async def _serve(self, runner: ModelRunner) -> None:
+        """Run passes until nothing can run."""
+        while True:
+            self._leave()
+            self._join()
+            if not self._scheduler.active:
+                return
+            plan = self._scheduler.plan(fixed=self._config.batch_invariant)
+            try:
+                sampled = await self._compute(partial(runner.step, plan))
+            # Whatever the model raises: the requests of this pass must hear of it.
+            except Exception as problem:
+                self._logger.exception("a forward pass of local/engine failed")
+                await self._recover(runner, problem)
+            else:
+                self._scheduler.computed(plan)
+                if unsound := self._hand_out(plan, sampled):
+                    await self._compute(partial(runner.clear, unsound))
+
+    def _leave(self) -> None:
+        """Free the slots of requests that are over, were aborted or whose caller is gone."""
+        for job in self._aborted & self._futures.keys():
+            self._finish(job, "abort")
+        self._aborted.clear()
+        self._futures = {job: future for job, future in self._futures.items() if not future.done()}
+        self._waiting = [job for job in self._waiting if job in self._futures]
+        for slot, job in list(self._scheduler.active.items()):
+            if job not in self._futures:
+                self._scheduler.release(slot)
+
+    def _join(self) -> None:
+        if self._waiting and not (self._paused or self._updating):
+            admitted = set(self._scheduler.admit(self._waiting))
+            self._waiting = [job for job in self._waiting if job not in admitted]
+
+    def _hand_out(self, plan: Plan, sampled: dict[int, Sampled]) -> list[int]:
+        """Give each request its token; the slots whose logits were not finite are returned."""
+        unsound = []
+        for slot, job in plan.sampled.items():
+            token, logprob = sampled[slot]
+            if not math.isfinite(logprob):
+                where = f"token {len(job.ids)} of request {job.request.id!r}"
+                self._fail([job], f"the model's logits for {where} are not finite")
+                self._scheduler.spoil(slot)
+                unsound.append(slot)
+                continue
+            job.ids.append(token)
+            job.logprobs.append(logprob)
+            job.versions.append(self._version)
+            room = self._scheduler.append(slot, token)
+            asked = job.request.sampling.max_tokens - job.request.sampled_before
+            if job.rule.stops(token):
+                self._finish(job, "stop")
+            elif not room or len(job.ids) >= asked:
+                self._finish(job, "length")
+        return unsound
+
+    def _finish(self, job: Job, reason: FinishReason) -> None:
+        future = self._futures[job]
+        if not future.done():
+            future.set_result(job.result(reason))
+
+    def _fail(self, jobs: Iterable[Job], message: str, cause: Exception | None = None) -> None:
+        for job in jobs:
+            future = self._futures[job]
+            if not future.done():
+                failure = EngineFailure(message)
+                failure.__cause__ = cause
+                future.set_exception(failure)
+
+    async def _recover(self, runner: ModelRunner, problem: Exception) -> None:
+        """Fail what was in flight; requests that wait get a clean cache."""
+        message = f"a forward pass failed: {type(problem).__name__}: {problem}"
+        self._fail(self._scheduler.active.values(), message, problem)
+        self._leave()
+        self._scheduler.forget()
+        await self._compute(partial(runner.clear, range(self._config.max_batch + 1)))
+
+
+def _check(request: GenerateRequest, runner: ModelRunner) -> None:
+    """Refuse what cannot run, this request alone."""
+    prompt, sampling = request.prompt_ids, request.sampling
+    problem = fix = ""
+    if prompt.ndim != 1 or not len(prompt):
+        problem = f"the prompt has shape {prompt.shape}"
+        fix = "send one or more token ids"
+    elif len(prompt) >= runner.context:
+        problem = f"the prompt has {len(prompt)} tokens of a context of {runner.context}"
+        fix = "raise engine.max_context, or shorten the prompt"
+    elif int(prompt.min()) < 0 or int(prompt.max()) >= runner.vocabulary:
+        problem = f"a prompt id is outside the vocabulary of {runner.vocabulary}"
+        fix = "use the tokenizer of the served model"
+    elif not 0 <= request.sampled_before < len(prompt):
+        problem = f"sampled_before {request.sampled_before} does not fit {len(prompt)} prompt ids"
+        fix = "the prompt of a resumed request ends with the tokens sampled before"
+    elif sampling.temperature < 0 or not 0 < sampling.top_p <= 1 or not 0 <= sampling.min_p < 1:
+        problem = (
+            f"temperature {sampling.temperature}, top_p {sampling.top_p}, min_p {sampling.min_p}"
+        )
+        fix = "temperature >= 0, 0 < top_p <= 1, 0 <= min_p < 1"
+    if problem:
+        raise EngineFailure(f"request {request.id!r} is refused: {problem}", fix=fix)
