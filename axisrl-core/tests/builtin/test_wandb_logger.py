@@ -98,7 +98,10 @@ def test_samples_ride_on_their_steps_commit_and_are_short(run_info, make_row):
 
 def test_a_killed_run_is_continued_without_a_step_twice(run_info):
     run = run_info()
-    killed = subprocess.run([sys.executable, __file__, str(run.run_dir)], check=False)
+    # Without the W&B service of this process, which would outlive the child.
+    alone = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
+    command = [sys.executable, __file__, str(run.run_dir)]
+    killed = subprocess.run(command, check=False, env=alone)
     assert killed.returncode == -signal.SIGKILL
     logger = build(run)
     logger.start(run_info(resumed_from=1), {"id": "abc123"})
