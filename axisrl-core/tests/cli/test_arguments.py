@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from axisrl.cli.arguments import Arguments, checked_name, settled
+from axisrl.cli.arguments import Arguments, checked_name, refuse_unknown, settled
 from axisrl.errors import UsageError
 
 EMPTY = Arguments(
@@ -50,10 +50,21 @@ def test_two_recipes_are_an_error_that_names_both():
         given("a/b", "c/d").recipe  # noqa: B018
 
 
-@pytest.mark.parametrize("word", ["--smok", "-v", "--train.lr"])
+@pytest.mark.parametrize("word", ["--frobnicate", "-v", "--train.lr"])
 def test_an_unknown_option_is_an_error(word):
-    with pytest.raises(UsageError, match=f"no option {word}"):
-        given("a/b", word).recipe  # noqa: B018
+    with pytest.raises(UsageError, match=rf"no option {word}\n"):
+        refuse_unknown(["a/b", "c.d=1", "--e=2", word], ["--smoke"])
+
+
+def test_a_misspelt_option_names_the_nearest():
+    with pytest.raises(UsageError, match="no option --smok; did you mean --smoke"):
+        refuse_unknown(["--smok"], ["--seed", "--smoke"])
+
+
+def test_the_option_of_the_root_is_pointed_to_its_place():
+    with pytest.raises(UsageError) as caught:
+        refuse_unknown(["--debug"], ["--smoke"])
+    assert caught.value.fix == "it goes before the command: axisrl --debug run"
 
 
 def test_a_setting_after_resume_is_a_setting():

@@ -88,7 +88,9 @@ def test_a_run_dir_is_used_as_it_is(run, fake, tmp_path):
 
 def test_an_interrupted_run_says_how_to_go_on(run, fake, output_root):
     fake.outcome = "interrupted"
-    assert f"axisrl run --resume {output_root / 'a'}" in run("toy/base", "--name", "a").output
+    result = run("toy/base", "--name", "a")
+    assert f"axisrl run --resume {output_root / 'a'}" in result.output
+    assert result.exit_code == 130
 
 
 def test_a_local_plugin_file_joins_the_run(run, fake, tmp_path):
@@ -103,6 +105,7 @@ def test_a_local_plugin_file_joins_the_run(run, fake, tmp_path):
 
 
 def test_an_unknown_key(run, output_root):
+    """Pitfall 26."""
     refused(run("toy/base", "engine.max_bach=3"), 2, "engine.max_bach; did you mean max_batch?")
     assert list(output_root.iterdir()) == []
 
@@ -136,6 +139,7 @@ def test_an_ambiguous_name(run, site):
 
 
 def test_sizes_that_do_not_divide(run):
+    """Pitfall 9."""
     refused(run("toy/base", "rollout.group_size=3"), 2, "batch_size 8", "group_size 3")
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from axisrl.errors import UsageError
@@ -40,12 +42,6 @@ class Arguments:
     def recipe(self) -> str:
         """The word that is no setting; empty when there is none."""
         found = [word for word in self.words if not _SETTING.match(word)]
-        for word in found:
-            if word.startswith("-"):
-                raise UsageError(
-                    f"axisrl run has no option {word}",
-                    fix=f"a setting is {word}=value; axisrl run --help lists the options",
-                )
         if len(found) > 1:
             raise UsageError(
                 f"two recipes are given: {found[0]} and {found[1]}",
@@ -62,6 +58,21 @@ class Arguments:
         if self.seed is not None:
             given.append(f"seed={self.seed}")
         return tuple(given)
+
+
+def refuse_unknown(words: Sequence[str], options: Sequence[str]) -> None:
+    """Raise ``UsageError`` for a word that looks like an option and is neither one nor a setting.
+
+    ``options`` are the known ones, for the nearest name.
+    """
+    for word in words:
+        if word.startswith("-") and not _SETTING.match(word):
+            near = get_close_matches(word, options, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            fix = f"a setting is {word}=value; axisrl run --help lists the options"
+            if word == "--debug":
+                fix = "it goes before the command: axisrl --debug run"
+            raise UsageError(f"axisrl run has no option {word}{hint}", fix=fix)
 
 
 def settled(arguments: Arguments) -> Arguments:

@@ -11,10 +11,9 @@ from typing import Any
 import click
 
 from axisrl import __version__
+from axisrl.cli import INTERRUPTED
 from axisrl.cli.lazy import LazyCommand, LazyGroup
 from axisrl.errors import AxisrlError
-
-INTERRUPTED = 130
 
 COMMANDS = {
     "run": LazyCommand("axisrl.cli.run:run", "Train a model with a recipe."),

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from axisrl.cli.arguments import Arguments, settled
+from axisrl.cli import INTERRUPTED
+from axisrl.cli.arguments import Arguments, refuse_unknown, settled
 
 if TYPE_CHECKING:
     from axisrl.config.load import LoadedConfig
@@ -25,7 +26,10 @@ class _RunCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta["axisrl.command"] = ("axisrl", "run", *args)
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        known = [option for parameter in self.params for option in parameter.opts]
+        refuse_unknown(ctx.params["words"], known)
+        return rest
 
 
 _PATH = click.Path(path_type=Path)
@@ -56,11 +60,11 @@ def run(context: click.Context, /, **given: Any) -> None:
     Settings are key.path=value (or --key.path=value); values are YAML.
     """
     arguments = Arguments(command=context.meta["axisrl.command"], **given)
-    execute(settled(arguments))
+    context.exit(execute(settled(arguments)))
 
 
-def execute(arguments: Arguments) -> None:
-    """Load, check, then show the plan or hand over to the driver."""
+def execute(arguments: Arguments) -> int:
+    """Load, check, then show the plan or hand over to the driver; the exit code."""
     from axisrl.cli.target import Target, choose_target
     from axisrl.config.load import load_run
 
@@ -74,9 +78,9 @@ def execute(arguments: Arguments) -> None:
     if arguments.dry_run:
         write = not target.resume and not target.occupied(folder)
         _dry_run(loaded, folder, manager, write=write)
-        return
+        return 0
     target.prepare(loaded, folder, rewrite=bool(drift))
-    _start(loaded, folder, manager, arguments)
+    return _start(loaded, folder, manager, arguments)
 
 
 def _manager(arguments: Arguments) -> PluginManager:
@@ -98,9 +102,7 @@ def _dry_run(loaded: LoadedConfig, folder: Path, manager: PluginManager, *, writ
         click.echo(f"\nnothing was started; the run in {folder} is untouched")
 
 
-def _start(
-    loaded: LoadedConfig, folder: Path, manager: PluginManager, arguments: Arguments
-) -> None:
+def _start(loaded: LoadedConfig, folder: Path, manager: PluginManager, arguments: Arguments) -> int:
     from axisrl.cli.paths import cache_root
     from axisrl.runtime import driver
     from axisrl.runtime.options import RunOptions
@@ -118,5 +120,7 @@ def _start(
     click.echo(f"\n{result.outcome} after {result.step} updates")
     click.echo(f"run folder:  {folder}")
     click.echo(f"curves:      axisrl view {folder}")
-    if result.outcome == "interrupted":
-        click.echo(f"go on:       axisrl run --resume {folder}")
+    if result.outcome == "completed":
+        return 0
+    click.echo(f"go on:       axisrl run --resume {folder}")
+    return INTERRUPTED

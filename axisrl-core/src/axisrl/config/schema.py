@@ -203,8 +203,8 @@ class RunConfig(Config):
             raise ValueError("rollout.sampling.temperature 0 is greedy: nothing can be learnt")
         if sampling.top_p < 1 or sampling.top_k or sampling.min_p:
             raise ValueError(
-                "rollout.sampling top_p, top_k and min_p cut the distribution that is sampled, while "
-                "the trainer scores tokens under the whole one: leave them off when training"
+                "rollout.sampling top_p, top_k and min_p cut the distribution that is sampled, "
+                "while the trainer scores tokens under the whole one: leave them off when training"
             )
 
     @property
