@@ -68,14 +68,14 @@ def test_a_terminal_gets_a_live_view_with_step_phase_rewards_and_eta(clock, run_
     screen = Screen(clock, terminal=True)
     screen.logger.start(run_info(), None)
     clock.advance(100.0)
-    screen.logger.scalars(1, {"reward/mean": 0.25, "eval/greedy": 0.1})
+    screen.logger.scalars(1, {"reward/mean": 0.25, "eval/accuracy": 0.1})
     screen.logger.scalars(2, {"reward/mean": 0.75, "loss/total": 0.5})
     screen.logger.progress("rollout", 3, 8)
     view = screen.view()
     screen.logger.finish("completed")
     for part in ("step 2/3", "eta 0:50", "elapsed 1:40", "phase rollout 3/8", "▁█ 0.25 0.75"):
         assert part in view
-    assert "eval/greedy 0.1" in view and "loss/total 0.5" in view
+    assert "eval/accuracy 0.1" in view and "loss/total 0.5" in view
     assert screen.steps == []
     assert "\x1b[?25l" in screen.text and "\x1b[?25h" in screen.text
 
@@ -88,6 +88,16 @@ def test_the_eta_of_a_resumed_run_counts_its_own_steps(clock, run_info):
     screen.logger.scalars(12, {})
     assert "resumed after step 10" in screen.text
     assert screen.steps == ["step 12/14  eta 0:20"]
+
+
+def test_the_eta_leaves_out_the_evaluation_before_the_first_step(clock, run_info):
+    screen = Screen(clock)
+    screen.logger.start(run_info(), None)
+    clock.advance(1000.0)
+    screen.logger.scalars(0, {})
+    clock.advance(5.0)
+    screen.logger.scalars(1, {})
+    assert screen.steps == ["step 0/3", "step 1/3  eta 0:10"]
 
 
 def test_a_run_of_unknown_length_has_no_eta(clock, run_info):

@@ -51,7 +51,7 @@ class ConsoleConfig(Config):
     metrics: tuple[str, ...] = (
         "reward/mean",
         "rollout/passed_frac",
-        "eval/greedy",
+        "eval/accuracy",
         "eval/pass*",
         "loss/total",
         "loss/kl*",

@@ -36,6 +36,8 @@ class _Progress:
     step: int = 0
     total: int = 0
     began: float = 0.0
+    paced: float = 0.0
+    """When the first step of this process began: evaluation before it says nothing of a step."""
     phase: str = "starting"
     done: int = 0
     parts: int = 0
@@ -57,7 +59,8 @@ class ConsoleLogger:
         """Say which run this is and open the live view where there is a terminal."""
         first = run.resumed_from or 0
         total = run.config.get("train", {}).get("updates", 0)
-        self._at = _Progress(first=first, step=first, total=total, began=self._clock())
+        now = self._clock()
+        self._at = _Progress(first=first, step=first, total=total, began=now, paced=now)
         again = "" if run.resumed_from is None else f", resumed after step {first}"
         self._say(f"run {run.name} of {run.recipe or 'a config'} in {run.run_dir}{again}")
         if self._console.is_terminal and not self._console.is_dumb_terminal:
@@ -76,6 +79,8 @@ class ConsoleLogger:
         """The step's line, or its place in the live view."""
         at = self._at
         at.step = step
+        if step == at.first:
+            at.paced = self._clock()
         # Evaluation comes in some steps only; its last value stays in view.
         at.values = {**at.values, **values}
         if "reward/mean" in values:
@@ -124,7 +129,7 @@ class ConsoleLogger:
         done = at.step - at.first
         if done <= 0 or at.step >= at.total:
             return None
-        return (self._clock() - at.began) / done * (at.total - at.step)
+        return (self._clock() - at.paced) / done * (at.total - at.step)
 
     def _view(self) -> RenderableType:
         return Group(self._bar(), self._phase(), self._rewards(), self._table())
