@@ -191,6 +191,13 @@ def test_show_of_a_deadly_plugin_says_so(site):
     assert "it ends or blocks its process" in said.stdout
 
 
+def test_modules_of_the_current_folder_do_not_hide_installed_ones(site, tmp_path, monkeypatch):
+    site.add("alpha", SOURCE, files=DOCUMENTED)
+    (tmp_path / "axisrl.py").write_text("raise RuntimeError")
+    monkeypatch.chdir(tmp_path)
+    assert call("show", "alpha").stdout.startswith("alpha  axisrl-plugin-alpha 1.0  active")
+
+
 def test_show_of_a_component_with_a_broken_config_shows_the_rest(site):
     site.add("alpha", SOURCE, files={"config.py": "import not_a_module"})
     said = call("show", "alpha").stdout

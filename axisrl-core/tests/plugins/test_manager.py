@@ -173,6 +173,14 @@ def test_a_broken_site_wide_plugin_is_warned_about_and_fatal_when_strict(site, c
         strict.activate_for([])
 
 
+def test_a_site_wide_plugin_that_is_not_installed_is_fatal_when_strict(caplog):
+    PluginManager.discover(options=PluginOptions(activate=("absent",))).activate_for([])
+    assert "plugin 'absent' is not installed" in caplog.text
+    strict = PluginManager.discover(options=PluginOptions(activate=("absent",), strict=True))
+    with pytest.raises(PluginError, match="'absent' is not installed"):
+        strict.activate_for([])
+
+
 def test_strict_refuses_a_run_beside_a_plugin_that_cannot_be_used(site):
     site.add("old", requires=["axisrl-core>=9"])
     PluginManager.discover().activate_for([])
@@ -326,3 +334,8 @@ def test_a_module_on_the_path_can_be_a_plugin(site):
 def test_without_the_core_distribution_the_fix_is_to_install_it():
     with pytest.raises(PluginError, match="pip install axisrl-core"):
         PluginManager([]).activate([])
+
+
+def test_core_is_required_even_where_nothing_else_is():
+    with pytest.raises(PluginError, match="axisrl-core is not installed"):
+        PluginManager([]).activate([], required=False)
