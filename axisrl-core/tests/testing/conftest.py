@@ -6,37 +6,37 @@ import pytest
 
 from axisrl.testing import CheckFailed, CheckSkipped, Subject, run
 
-pytest_plugins = ["axisrl.testing.fixtures"]
-
 
 class Trial:
-    """``trial(check, case, make)`` runs one check on ``make(context)``."""
+    """``trial(check, case, make)`` runs one check on ``make(context)``.
+
+    ``says`` is the component's descriptor; ``builder`` replaces ``make`` where a check builds
+    several components.
+    """
 
     def __init__(self, folder):
         self._folder = folder
         self._count = itertools.count()
 
-    def __call__(self, check, case, make, descriptor=None):
+    def __call__(self, check, case, make=None, says=None, *, builder=None):
         folder = self._folder / f"trial-{next(self._count)}"
         folder.mkdir()
-        builder = (
-            make if getattr(make, "takes_ref", False) else (lambda ref, context: make(context))
-        )
-        run(check, Subject(case=case, work_dir=folder, builder=builder, descriptor=descriptor))
+        build = builder or (lambda ref, context: make(context))
+        run(check, Subject(case=case, work_dir=folder, builder=build, descriptor=says))
 
-    def passes(self, suite, case, make, descriptor=None, *, skips=()):
+    def passes(self, suite, case, make=None, says=None, *, skips=(), builder=None):
         """Every check of the suite holds; those in ``skips`` are skipped."""
         for check in suite.checks:
             if check in skips:
                 with pytest.raises(CheckSkipped):
-                    self(check, case, make, descriptor)
+                    self(check, case, make, says, builder=builder)
             else:
-                self(check, case, make, descriptor)
+                self(check, case, make, says, builder=builder)
 
-    def fails(self, check, case, make, told, descriptor=None):
+    def fails(self, check, case, make=None, told="", says=None, *, builder=None):
         """The check says ``told`` (a regular expression)."""
         with pytest.raises(CheckFailed, match=told):
-            self(check, case, make, descriptor)
+            self(check, case, make, says, builder=builder)
 
 
 @pytest.fixture

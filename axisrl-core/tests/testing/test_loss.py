@@ -60,11 +60,6 @@ class NormOfZero(Good):
     sequence_norm = 0
 
 
-class SummedUp(Good):
-    def per_token(self, batch):
-        return super().per_token(batch).sum()[None]
-
-
 class SinglePrecision(Good):
     def __call__(self, batch):
         result = super().__call__(batch)
