@@ -93,7 +93,7 @@ def _manager(arguments: Arguments) -> PluginManager:
 
 def _dry_run(loaded: LoadedConfig, folder: Path, manager: PluginManager, *, write: bool) -> None:
     from axisrl.cli.plan import print_plan
-    from axisrl.cli.target import write_config
+    from axisrl.config.load import write_config
 
     print_plan(loaded, folder, manager)
     if write:
@@ -115,6 +115,7 @@ def _start(loaded: LoadedConfig, folder: Path, manager: PluginManager, arguments
         plain=arguments.plain or not sys.stdout.isatty(),
         show_samples=arguments.show_samples,
         command=arguments.command,
+        environ=os.environ,
     )
     result = driver.run(loaded, manager, options)
     click.echo(f"\n{result.outcome} after {result.step} updates")

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 
 from axisrl.cli.arguments import Arguments, checked_name
 from axisrl.cli.paths import output_root
-from axisrl.config.load import RunRequest, stored_tree
+from axisrl.config.load import RunRequest, stored_tree, write_config
 from axisrl.config.overrides import differences
 from axisrl.config.recipe import CONFIG_FILE
-from axisrl.config.render import render
 from axisrl.errors import CheckpointError, ConfigError, UsageError
 from axisrl.runfolder import RunFolder
 
@@ -85,14 +84,12 @@ class Target:
         return lines
 
     def prepare(self, loaded: LoadedConfig, folder: Path, *, rewrite: bool) -> None:
-        """Clear the folder of a run that is overwritten, and write the configuration."""
-        if self.resume:
-            if rewrite:
-                write_config(loaded, folder)
-            return
-        if self.arguments.overwrite and self.occupied(folder):
+        """Clear the folder of a run that is overwritten; keep the settings a resumed one drifts
+        to. A fresh run's are written by the driver."""
+        if self.resume and rewrite:
+            write_config(loaded, folder)
+        elif self.arguments.overwrite and self.occupied(folder):
             shutil.rmtree(folder)
-        write_config(loaded, folder)
 
     def _check_overwrite(self, folder: Path) -> None:
         if not is_run(folder):
@@ -162,14 +159,6 @@ def require_checkpoint(folder: Path) -> None:
         f"the run {folder} has no checkpoint to go on from{unfinished}",
         fix="start it anew: the command it was started with, and --overwrite",
     )
-
-
-def write_config(loaded: LoadedConfig, folder: Path) -> Path:
-    """Write ``config.yaml`` with origins into the run's folder; returns its path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / CONFIG_FILE
-    path.write_text(render(loaded.tree, loaded.origins), encoding="utf-8")
-    return path
 
 
 def _run_named(run: str) -> Path:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from axisrl.config.overrides import Layers, origin_of, parse_override
 from axisrl.config.problems import Problem, raise_problems
 from axisrl.config.recipe import CONFIG_FILE, Recipe, read_recipe
+from axisrl.config.render import render
 from axisrl.config.resolve import UsedComponent, check, resolve
 from axisrl.config.schema import RunConfig
 from axisrl.config.shape import expand, leaves, plain
@@ -82,6 +83,14 @@ def load_run(request: RunRequest, manager: PluginManager) -> LoadedConfig:
     return LoadedConfig(
         config=config, tree=tree, origins=origins, recipe=recipe.name, components=used
     )
+
+
+def write_config(loaded: LoadedConfig, folder: Path) -> Path:
+    """Write ``config.yaml`` with origins into the run's folder; returns its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / CONFIG_FILE
+    path.write_text(render(loaded.tree, loaded.origins), encoding="utf-8")
+    return path
 
 
 def stored_tree(run_dir: Path) -> dict[str, Any]:

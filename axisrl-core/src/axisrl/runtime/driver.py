@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from axisrl.config.load import LoadedConfig
-from axisrl.config.render import render
+from axisrl.config.load import LoadedConfig, write_config
 from axisrl.config.schema import RunConfig, Use
 from axisrl.errors import CheckpointError, PluginMismatch
 from axisrl.models import resolve_model
@@ -111,8 +110,7 @@ class _Driver:
         resume = self._find_checkpoint(plugins) if self._options.resume else None
         self._run_dir.mkdir(parents=True, exist_ok=True)
         if resume is None:
-            text = render(self._loaded.tree, self._loaded.origins)
-            (self._run_dir / "config.yaml").write_text(text, encoding="utf-8")
+            write_config(self._loaded, self._run_dir)
         name = self._config.name or self._run_dir.name
         command = self._options.command
         self._manifest = new_manifest(name, self._loaded.recipe, command, plugins.to_dict())
@@ -149,7 +147,7 @@ class _Driver:
         )
 
     def _loggers(self, boot: ActorBoot) -> LoggerGroup:
-        services = {"model": boot.model}
+        services = {"model": boot.model, "environ": self._options.environ}
         built = []
         for index, use in enumerate(self._config.loggers):
             what: tuple[Kind, Use, str] = ("logger", self._display(use), f"loggers.{index}")

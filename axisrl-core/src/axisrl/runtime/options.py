@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -23,3 +24,5 @@ class RunOptions:
     """Rollouts shown after a step; None leaves it to the console logger's own option."""
     command: tuple[str, ...] = ()
     """The command line, for the manifest."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables; ``*_env`` options name entries of it, so no secret is in a config."""

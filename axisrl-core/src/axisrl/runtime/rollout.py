@@ -98,6 +98,7 @@ class RolloutActor(Actor):
             name: self.build("verifier", use, f"verifiers.{name}")
             for name, use in boot.config.verifiers.items()
         }
+        self.services["verifiers"] = tuple(self._verifiers)
         self._reward: Reward = self.build("reward", boot.config.reward, "reward")
         self.started()
 

@@ -38,7 +38,7 @@ def recorded_run(folder: Path, *, name: str = "recorded", steps: int = 3) -> Pat
     run_dir = folder / name
     (run_dir / "rollouts").mkdir(parents=True)
     (run_dir / "config.yaml").write_text(_CONFIG, encoding="utf-8")
-    manifest = new_manifest(name, "fakes/recorded", ["axisrl", "run", "fakes/recorded"], [])
+    manifest = new_manifest(name, "fakes/recorded", ["axisrl", "run", "fakes/recorded"], {})
     manifest |= {"created": _BEGAN, "state": "completed", "step": steps}
     write_manifest(run_dir, manifest)
     _write_lines(run_dir / "metrics.jsonl", [json.dumps(_metrics(s)) for s in range(1, steps + 1)])

@@ -5,6 +5,8 @@ It does not fetch anything: :mod:`axisrl.protocols.model` sources do.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -56,13 +58,14 @@ def load_model(spec: ModelSpec, *, attention: str = "sdpa") -> Any:
             fix="check model.name; `axisrl models` lists the named ones",
         )
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            spec.path,
-            dtype=_DTYPES[spec.dtype],
-            attn_implementation=attention,
-            local_files_only=True,
-            output_loading_info=True,
-        )
+        with _no_progress_bar():
+            model, report = AutoModelForCausalLM.from_pretrained(
+                spec.path,
+                dtype=_DTYPES[spec.dtype],
+                attn_implementation=attention,
+                local_files_only=True,
+                output_loading_info=True,
+            )
     except (OSError, ValueError, KeyError, RuntimeError) as problem:
         raise EnvironmentProblem(
             f"model {spec.name!r} in {spec.path} cannot be loaded: {problem}",
@@ -74,3 +77,17 @@ def load_model(spec: ModelSpec, *, attention: str = "sdpa") -> Any:
             fix="fetch the model again; its safetensors files are incomplete",
         )
     return model.to(device).eval()
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """transformers' bar breaks the run's own display."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
