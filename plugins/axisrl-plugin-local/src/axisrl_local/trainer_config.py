@@ -33,7 +33,7 @@ class TrainerConfig(Config):
     bfloat16; ``model`` updates them in their own type (less memory; small updates are lost)."""
     recompute: bool = False
     """Keep one activation a layer and compute the rest again in the backward pass."""
-    chunk_tokens: int = 256
+    chunk_tokens: int = 1024
     """Tokens whose logits exist at once."""
     kept_logits_mib: int = 512
     """Logits a micro-batch may keep for its backward pass; chunks beyond it are computed twice."""
