@@ -206,6 +206,8 @@ async def an_abort_returns_what_there_is(subject: EngineSubject) -> None:
         first = await asyncio.gather(*running[:2])
         aborted = [result.finish_reason for result in first].count("abort")
         require(count == aborted >= 1, f"abort said {count}, {aborted} requests were aborted")
+        ended = [task.result().finish_reason for task in running[2:] if task.done()]
+        require("abort" not in ended, "requests of another session were aborted too")
         count = await served.engine.abort()
         rest = await asyncio.gather(*running[2:])
         aborted = [result.finish_reason for result in rest].count("abort")
@@ -235,22 +237,20 @@ async def updates_are_refused_while_requests_run(subject: EngineSubject) -> None
     """``WeightSyncError``, and the running request is not harmed."""
     async with served_by(subject) as served:
         trainer = started_trainer(subject, served.model)
+        update = trainer.weight_update(1)
         running = asyncio.ensure_future(generate(served, prompts(served.model, 1)[0], LONG))
+        await let_start()
+        refused = False
         try:
-            update = trainer.weight_update(1)
-            await let_start()
-            try:
-                await served.engine.update_weights(update)
-            except WeightSyncError:
-                return
-            raise CheckFailed("new weights were loaded under a running request")
+            await served.engine.update_weights(update)
+        except WeightSyncError:
+            refused = True
         finally:
             await served.engine.abort()
             result = await running
-            require(
-                not result.versions.any(), f"versions {result.versions.tolist()} in one request"
-            )
             trainer.stop()
+    require(refused, "new weights were loaded under a running request")
+    require(not result.versions.any(), f"it went on with versions {result.versions.tolist()}")
 
 
 async def a_full_context_is_refused(subject: EngineSubject) -> None:

@@ -109,15 +109,17 @@ def micro_batches_change_no_step(subject: TrainerSubject) -> None:
 
 
 def masked_positions_may_hold_nan(subject: TrainerSubject) -> None:
-    """Columns of NaN where masked change neither log-probabilities nor weights."""
+    """Columns of NaN where masked change no weight and make no metric NaN."""
     digests = []
     for poison in (None, float("nan")):
         with _started(subject) as (trainer, model):
             batch = packed(random_samples(model, 4))
             if poison is not None:
                 batch = _poisoned(batch, poison)
-            trainer.step([batch], PullLoss())
+            stats = trainer.step([batch], PullLoss())
             digests.append(trainer.weight_update(1).checksum)
+    for name, metric in stats.metrics.items():
+        require(np.isfinite(metric.value), f"NaN at masked positions made {name} {metric.value}")
     require(digests[0] == digests[1], "NaN at masked positions changed the weights")
 
 
