@@ -108,7 +108,7 @@ class StepAttention:
         rows, heads, _, size = query.shape
         grouped = query.reshape(rows, keys.shape[1], -1, size)
         decode = 0 if self.decode_mask is None else len(self.decode_mask)
-        if decode == rows:
+        if decode == rows and not self.chunks:
             attended = _attend(grouped, keys[:rows], values[:rows], self.decode_mask, scale)
             return attended.reshape(rows, 1, heads, size)
         out = torch.zeros_like(grouped)
