@@ -14,7 +14,8 @@ PROJECTS := $(addsuffix /pyproject.toml,$(PACKAGES))
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS)
 LOCKED := $(INSTALL) -c constraints/cpu.txt torch
 EDITABLE := $(addprefix -e ./,$(PACKAGES))
-CORE_EXTRAS := chat,ray,wandb,tensorboard,testing
+EXTRAS := -e './axisrl-core[chat,ray,wandb,tensorboard,testing]' \
+	-e './plugins/axisrl-plugin-gsm8k[boxed,datasets]'
 
 .PHONY: help demo test smoke lint format types wheels docs clean
 .DELETE_ON_ERROR:
@@ -74,5 +75,5 @@ $(VENV)/.demo: $(VENV)/.python constraints/cpu.txt $(PROJECTS)
 
 $(VENV)/.test: $(VENV)/.demo pyproject.toml
 	@echo "installing the test tools into $(VENV)"
-	$(LOCKED) --group dev -e './axisrl-core[$(CORE_EXTRAS)]' $(EDITABLE)
+	$(LOCKED) --group dev $(EXTRAS) $(EDITABLE)
 	@touch $@
