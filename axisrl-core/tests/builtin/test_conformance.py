@@ -1,5 +1,8 @@
 """The core's own components keep the promises of their kinds."""
 
+import asyncio
+import dataclasses
+
 import pytest
 
 from axisrl.builtin.conformance import CASES
@@ -40,6 +43,38 @@ class TestLoggers(LoggerSuite):
     cases = CASES
 
 
-@pytest.mark.usefixtures("local_ray")
+class Shared:
+    """One Ray store for all checks, since making its actors takes seconds; ``close`` empties it."""
+
+    def __init__(self, store):
+        self._store = store
+        self._handles = []
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def put(self, payload, **options):
+        self._handles.append(await self._store.put(payload, **options))
+        return self._handles[-1]
+
+    async def close(self):
+        await self._store.release(self._handles)
+
+
+@pytest.fixture(scope="module")
+def ray_store(local_ray, tmp_path_factory):
+    (case,) = RAY_STORES
+    store = HandleStoreSuite.subject(case, tmp_path_factory.mktemp("run")).build()
+    TestRayStores.store = store
+    yield
+    asyncio.run(store.close())
+
+
+@pytest.mark.usefixtures("ray_store")
 class TestRayStores(HandleStoreSuite):
     cases = RAY_STORES
+
+    @classmethod
+    def subject(cls, case, work_dir):
+        subject = super().subject(case, work_dir)
+        return dataclasses.replace(subject, builder=lambda ref, context: Shared(cls.store))
