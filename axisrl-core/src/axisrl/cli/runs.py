@@ -7,6 +7,7 @@ shown without its control characters: an answer cannot drive the terminal.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from axisrl.runfolder import RunFolder, find_run, list_runs, reward_of
 
 _SHOWN_ANSWERS = 4
 _TEXT_WIDTH = 240
+_SCORES = re.compile(r"eval/(accuracy|reward|pass@\d+)")
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -101,14 +103,7 @@ def _overview(run: RunFolder) -> dict[str, Any]:
 def _facts(run: RunFolder) -> dict[str, Any]:
     metrics = run.metrics
     rewards = [value for entry in metrics if (value := reward_of(entry)) is not None]
-    names = sorted(
-        {
-            name
-            for entry in metrics
-            for name in entry
-            if name.startswith("eval/") and not name.endswith(("_low", "_high"))
-        }
-    )
+    names = sorted({name for entry in metrics for name in entry if _SCORES.fullmatch(name)})
     return {
         **_overview(run),
         "step": metrics[-1]["step"] if metrics else None,
@@ -142,9 +137,9 @@ def _print_facts(run: RunFolder, facts: dict[str, Any]) -> None:
     step = "no step yet" if facts["step"] is None else f"step {facts['step']}"
     click.echo(f"{run.name}  {facts['state']}, {step}  ({facts['recipe']})")
     if facts["reward"]:
-        click.echo(f"\nreward   {_arrow(facts['reward'])}  {_sparkline(facts['rewards'])}")
+        click.echo(f"\n{'reward':<16}{_arrow(facts['reward'])}  {_sparkline(facts['rewards'])}")
     for name, ends in facts["eval"].items():
-        click.echo(f"{name}   {_arrow(ends)}")
+        click.echo(f"{name:<16}{_arrow(ends)}")
 
 
 def _arrow(ends: dict[str, float]) -> str:
