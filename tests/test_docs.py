@@ -97,6 +97,13 @@ def test_every_make_target_exists(name):
         assert set(used) <= targets, line
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_every_script_that_a_page_runs_exists(name):
+    for line in commands(ROOT / name, "python"):
+        script = shlex.split(line)[1]
+        assert (ROOT / script).is_file(), line
+
+
 def test_a_command_that_does_not_exist_is_noticed():
     for line in ("axisrl trian gsm8k/grpo", "axisrl run gsm8k/grpo-cpu --smoky"):
         with pytest.raises(AssertionError):
