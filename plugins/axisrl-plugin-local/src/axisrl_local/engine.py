@@ -98,7 +98,7 @@ class LocalEngine:
         if futures:
             self._serve_soon()
             await asyncio.wait(futures)
-        return len(futures)
+        return sum(_was_aborted(future) for future in futures)
 
     async def update_weights(self, update: WeightUpdate) -> WeightAck:
         """See :meth:`axisrl.protocols.RolloutEngine.update_weights`."""
@@ -135,7 +135,7 @@ class LocalEngine:
             return
         self._fail(self._futures, "the engine was stopped")
         self._runner = None
-        if self._serving is not None:
+        if self._serving is not None and not self._serving.done():
             await asyncio.wait([self._serving])
         self._thread.shutdown()
         del self._scheduler
@@ -170,6 +170,7 @@ class LocalEngine:
             else:
                 self._scheduler.computed(plan)
                 if unsound := self._hand_out(plan, sampled):
+                    self._leave()
                     await self._compute(partial(runner.clear, unsound))
 
     def _leave(self) -> None:
@@ -230,6 +231,12 @@ class LocalEngine:
         self._leave()
         self._scheduler.forget()
         await self._compute(partial(runner.clear, range(self._config.max_batch + 1)))
+
+
+def _was_aborted(future: Future) -> bool:
+    """A request may end by itself, or lose its caller, before the abort reaches it."""
+    ended = not future.cancelled() and future.exception() is None
+    return ended and future.result().finish_reason == "abort"
 
 
 def _check(request: GenerateRequest, runner: ModelRunner) -> None:

@@ -49,6 +49,7 @@ def load_model(spec: ModelSpec, *, attention: str = "sdpa") -> Any:
     ``attention`` is a name of transformers' ``AttentionInterface``. Tied embeddings stay tied.
     Raises ``EnvironmentProblem`` when the folder is missing, incomplete or not a causal model.
     """
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     device = resolve_device(spec.device)
@@ -66,7 +67,7 @@ def load_model(spec: ModelSpec, *, attention: str = "sdpa") -> Any:
                 local_files_only=True,
                 output_loading_info=True,
             )
-    except (OSError, ValueError, KeyError, RuntimeError) as problem:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as problem:
         raise EnvironmentProblem(
             f"model {spec.name!r} in {spec.path} cannot be loaded: {problem}",
             fix="the folder needs config.json and complete safetensors files of a causal model",

@@ -39,7 +39,7 @@ class StopRule:
 
     def _text_stops(self, token: int) -> bool:
         text = self._tail + self._decode_next(token)
-        self._tail = text[len(text) - self._keep :] if self._keep else ""
+        self._tail = text[max(0, len(text) - self._keep) :]
         return any(stop in text for stop in self._strings)
 
     def _decode_next(self, token: int) -> str:
