@@ -60,6 +60,12 @@ def test_what_the_machine_lacks_skips_the_check(tmp_path):
         run(check, subject(tmp_path))
 
 
+def test_what_would_download_is_not_tried(tmp_path):
+    case = DatasetCase(use="toy/count", needs_network=True)
+    with pytest.raises(CheckSkipped, match="the network"):
+        run(lambda subject: subject.build().download(), subject(tmp_path, case))
+
+
 def test_files_are_there_before_the_component_is_built(tmp_path):
     case = DatasetCase(use="toy/count", options={"path": "{folder}/a.txt"}, files={"a.txt": "é"})
     ref, _ = subject(tmp_path, case).build()
@@ -86,7 +92,7 @@ def test_a_suite_takes_the_cases_of_its_kind():
 
 
 SUITE_TESTS = """
-from axisrl.testing import DatasetCase, DatasetSuite, CheckFailed, CheckSkipped
+from axisrl.testing import CheckFailed, CheckSkipped, DatasetCase, DatasetSuite, Subject
 
 def passes(subject): pass
 def fails(subject): raise CheckFailed("promise broken by 3")
@@ -98,7 +104,7 @@ class Short(DatasetSuite):
     @classmethod
     def subject(cls, case, work_dir):
         assert work_dir.is_dir()
-        return None
+        return Subject(case=case, work_dir=work_dir, builder=None)
 
 class TestIt(Short):
     cases = CASES

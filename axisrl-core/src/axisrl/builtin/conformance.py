@@ -62,5 +62,7 @@ CASES = [
     LoggerCase(use="core/jsonl", read=_read_jsonl),
     LoggerCase(use="core/tensorboard", read=_read_tensorboard),
     LoggerCase(use="core/wandb", label="disabled", options={"mode": "disabled"}),
-    LoggerCase(use="core/wandb", label="offline", options={"mode": "offline"}),
+    LoggerCase(
+        use="core/wandb", label="offline", options={"mode": "offline"}, stable_state=("id",)
+    ),
 ]

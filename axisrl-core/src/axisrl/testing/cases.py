@@ -32,6 +32,8 @@ class Case:
     """Named services its ``BuildContext`` gets."""
     label: str = ""
     """Tells two cases of one component apart."""
+    needs_network: bool = False
+    """It would download something: named, so that the component is not forgotten, and not tried."""
     limit_s: float = 60.0
     """Longest time of one asynchronous check."""
 
@@ -186,7 +188,7 @@ class LoggerCase(Case):
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetCase(Case):
-    """Any options under which the dataset needs no network."""
+    """Any options under which the dataset has tasks."""
 
     kind = "dataset"
 
@@ -198,6 +200,6 @@ class DatasetCase(Case):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCase(Case):
-    """Options under which the model needs no network."""
+    """A model; it is fetched several times over, so never from a network."""
 
     kind = "model"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -151,7 +151,7 @@ def _run_one(suite: type[Suite], case: Case, check: Check, folder: Path) -> Chec
 
 
 def _print_results(name: str, results: Sequence[CheckResult], console: Console) -> None:
-    """The table, then one line for each check that did not pass, then the counts."""
+    """The table, then why checks did not pass, then the counts."""
     from rich.table import Table
     from rich.text import Text
 
@@ -168,12 +168,22 @@ def _print_results(name: str, results: Sequence[CheckResult], console: Console) 
         )
         shown = result.component
     console.print(table)
-    for result in results:
-        if result.result != "passed":
-            told = f"{result.result}: {result.component}, {result.promise}: {result.message}"
-            console.print(Text(_printable(told), style=_STYLES[result.result]), soft_wrap=True)
+    for word in ("skipped", "failed"):
+        for line in _reasons(result for result in results if result.result == word):
+            console.print(Text(f"{word}: {_printable(line)}", style=_STYLES[word]), soft_wrap=True)
     counts = [(word, sum(r.result == word for r in results)) for word in _STYLES]
     console.print(", ".join(f"{count} {word}" for word, count in counts if count), markup=False)
+
+
+def _reasons(results: Iterable[CheckResult]) -> list[str]:
+    """One line a reason; checks of one component with the same reason share it."""
+    promises: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        promises.setdefault((result.component, result.message), []).append(result.promise)
+    return [
+        f"{component}, {told[0] if len(told) == 1 else f'{len(told)} promises'}: {message}"
+        for (component, message), told in promises.items()
+    ]
 
 
 def _printable(text: str) -> str:

@@ -8,7 +8,7 @@ _LEARNING_RATE = 1e-3
 
 CASES = [
     ModelCase(use="local/tiny"),
-    ModelCase(use="local/smollm2-135m"),
+    ModelCase(use="local/smollm2-135m", needs_network=True),
     EngineCase(
         use="local/engine",
         options={"max_batch": 16, "max_context": 256},
