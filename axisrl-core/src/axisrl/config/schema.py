@@ -146,7 +146,8 @@ class PlacementConfig(Config):
     """``inline``: in this process. ``ray``: one process an actor."""
     address: str = ""
     """Ray cluster to join; empty starts a local one."""
-    cpus_per_actor: float = 0.5
+    cpus_per_actor: float = 0.25
+    """Share of a CPU Ray sets aside for each actor; it limits how many fit, not what they use."""
     gpus_engine: float = 0.0
     gpus_trainer: float = 0.0
     sync_timeout_s: float = 300.0

@@ -149,7 +149,8 @@ async def _crew(boot: ActorBoot, placement: Placement) -> _Crew:
     def role(name: str, rank: int = 0) -> ActorBoot:
         return dataclasses.replace(boot, role=name, rank=rank)
 
-    gpus = boot.config.placement
+    gpus, workers_wanted = boot.config.placement, boot.config.rollout.workers
+    placement.require([gpus.gpus_trainer, gpus.gpus_engine, 0.0, *([0.0] * workers_wanted)])
     trainer = await placement.spawn(TrainerActor, role("trainer"), gpus=gpus.gpus_trainer)
     engine = await placement.spawn(EngineActor, role("engine"), gpus=gpus.gpus_engine)
     recorder = await placement.spawn(RecorderActor, role("recorder"))
@@ -157,7 +158,7 @@ async def _crew(boot: ActorBoot, placement: Placement) -> _Crew:
     await engine.call("start")
     workers = [
         await placement.spawn(RolloutActor, role("rollout", rank), engine)
-        for rank in range(boot.config.rollout.workers)
+        for rank in range(workers_wanted)
     ]
     return _Crew(trainer, [engine], recorder, workers)
 

@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from axisrl.config.schema import PlacementConfig
-from axisrl.errors import EnvironmentProblem, RunFailed
+from axisrl.errors import ConfigError, EnvironmentProblem, RunFailed
 from axisrl.protocols import HandleStore
 from axisrl.runtime.actors import Actor, ActorBoot, ActorHandle
 
 
 class Placement(Protocol):
     """Starts actors and ends them all."""
+
+    def require(self, gpus: Sequence[float]) -> None:
+        """Check that one actor with each of these GPU shares fits, before any is started.
+
+        Raises ``ConfigError`` that names what is asked for and what there is.
+        """
+        ...
 
     async def spawn(
         self, actor: type[Actor], boot: ActorBoot, *peers: ActorHandle, gpus: float = 0.0
@@ -33,24 +40,34 @@ class Placement(Protocol):
         ...
 
 
-class InlineHandle:
-    """An actor in this process. Its plain methods run in one thread of its own, so the loop stays
-    free."""
+class ActorHost:
+    """Holds one actor. Its plain methods run in a thread of their own, so the loop stays free.
 
-    def __init__(self, actor: Actor) -> None:
-        self._actor = actor
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=actor.boot.role)
+    Inline it is the handle itself; with Ray it is the remote object. An exception of the actor's
+    constructor comes out of :meth:`build` as itself, in both.
+    """
+
+    def __init__(self) -> None:
+        self._actor: Actor
+        self._thread = ThreadPoolExecutor(max_workers=1)
+
+    async def build(self, actor: Callable[..., Actor], *args: Any) -> None:
+        """Construct ``actor(*args)`` in its thread (it may load a model)."""
+        self._actor = await self._in_thread(actor, *args)
 
     async def call(self, method: str, *args: Any) -> Any:
         """Run a coroutine method on the loop, a plain one in the actor's thread."""
         bound = getattr(self._actor, method)
         if inspect.iscoroutinefunction(bound):
             return await bound(*args)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, bound, *args)
+        return await self._in_thread(bound, *args)
 
     def close(self) -> None:
         """End the actor's thread."""
         self._thread.shutdown(wait=True)
+
+    async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
 
 
 class InlinePlacement:
@@ -58,33 +75,38 @@ class InlinePlacement:
 
     def __init__(self, store: HandleStore) -> None:
         self._store = store
-        self._handles: list[InlineHandle] = []
+        self._hosts: list[ActorHost] = []
+
+    def require(self, gpus: Sequence[float]) -> None:
+        """Everything fits into the one process there is."""
 
     async def spawn(
         self, actor: type[Actor], boot: ActorBoot, *peers: ActorHandle, gpus: float = 0.0
     ) -> ActorHandle:
-        """Build the actor off the loop (it may load a model)."""
-        built = await asyncio.to_thread(actor, boot, self._store, *peers)
-        self._handles.append(InlineHandle(built))
-        return self._handles[-1]
+        """Build the actor in a thread of its own."""
+        host = ActorHost()
+        self._hosts.append(host)
+        await host.build(actor, boot, self._store, *peers)
+        return host
 
     async def close(self) -> None:
         """End the actors' threads."""
-        for handle in self._handles:
-            handle.close()
-        self._handles.clear()
+        for host in self._hosts:
+            host.close()
+        self._hosts.clear()
 
 
 class RayHandle:
-    """A Ray actor; picklable, so actors can hold handles of each other."""
+    """An :class:`ActorHost` in another process; picklable, so actors can hold handles of each
+    other."""
 
-    def __init__(self, actor: Any, name: str) -> None:
-        self._actor = actor
+    def __init__(self, host: Any, name: str) -> None:
+        self._host = host
         self._name = name
 
     async def call(self, method: str, *args: Any) -> Any:
         """Run a method in the actor's process."""
-        return await _unwrapped(getattr(self._actor, method).remote(*args), self._name)
+        return await _unwrapped(self._host.call.remote(method, *args), self._name)
 
 
 class RayPlacement:
@@ -100,7 +122,7 @@ class RayPlacement:
             ) from missing
         self._ray = ray
         self._config = config
-        self._actors: list[Any] = []
+        self._hosts: list[Any] = []
         self._owns_cluster = not ray.is_initialized()
         if self._owns_cluster:
             try:
@@ -115,49 +137,53 @@ class RayPlacement:
                     f"Ray did not start: {problem}", fix="check placement.address and `ray status`"
                 ) from problem
 
+    def require(self, gpus: Sequence[float]) -> None:
+        """Ray would wait for ever for what the cluster does not have; say it instead."""
+        there = self._ray.cluster_resources()
+        wanted = {"CPU": self._config.cpus_per_actor * len(gpus), "GPU": sum(gpus)}
+        for kind, amount in wanted.items():
+            if amount > there.get(kind, 0.0) + 1e-6:
+                raise ConfigError(
+                    f"placement ray needs {amount:g} {kind} for {len(gpus)} actors, "
+                    f"the whole cluster has {there.get(kind, 0.0):g}",
+                    fix="lower rollout.workers, placement.cpus_per_actor or placement.gpus_*",
+                )
+
     async def spawn(
         self, actor: type[Actor], boot: ActorBoot, *peers: ActorHandle, gpus: float = 0.0
     ) -> ActorHandle:
-        """Start a process; waits until the constructor is through."""
-        options: dict[str, Any] = {"num_cpus": self._config.cpus_per_actor, "num_gpus": gpus}
-        if any(inspect.iscoroutinefunction(member) for member in vars(actor).values()):
-            options["max_concurrency"] = 10_000  # the engine and the worker pool bound concurrency
-        remote = self._ray.remote(actor).options(**options).remote(boot, None, *peers)
-        self._actors.append(remote)
+        """Start a process and build the actor in it."""
+        host = self._ray.remote(ActorHost).options(
+            num_cpus=self._config.cpus_per_actor,
+            num_gpus=gpus,
+            max_concurrency=10_000,  # the engine and the rollout slots bound what really runs
+        )
+        self._hosts.append(host.remote())
         name = f"{boot.role} {boot.rank}"
-        await _unwrapped(remote.__ray_ready__.remote(), name)
-        return RayHandle(remote, name)
+        await _unwrapped(self._hosts[-1].build.remote(actor, boot, None, *peers), name)
+        return RayHandle(self._hosts[-1], name)
 
     async def close(self) -> None:
         """Kill the actors, and the cluster when this run started it."""
-        for remote in self._actors:
-            self._ray.kill(remote)
-        self._actors.clear()
+        for host in self._hosts:
+            self._ray.kill(host)
+        self._hosts.clear()
         if self._owns_cluster:
             self._ray.shutdown()
 
 
 async def _unwrapped(reference: Awaitable[Any], name: str) -> Any:
     """Await a Ray call; raise the actor's own exception instead of Ray's wrapper of it."""
-    from ray.exceptions import ActorDiedError, RayActorError, RayTaskError
+    from ray.exceptions import RayActorError, RayTaskError
 
     try:
         return await reference
     except RayTaskError as error:
         raise (error.cause if isinstance(error.cause, Exception) else error) from None
-    except ActorDiedError as error:
-        raise _birth_error(error) or RunFailed(
-            f"the {name} actor died: {error}", fix="see the Ray logs of that process"
-        ) from None
     except RayActorError as error:
-        raise RunFailed(f"the {name} actor cannot be reached: {error}") from None
-
-
-def _birth_error(error: Exception) -> Exception | None:
-    """The exception of an actor's constructor, which Ray hides in the cause."""
-    cause = getattr(error, "cause", None) or error.__cause__
-    inner = getattr(cause, "cause", cause)
-    return inner if isinstance(inner, Exception) else None
+        raise RunFailed(
+            f"the {name} actor is gone: {error}", fix="see that process's log in Ray's session"
+        ) from None
 
 
 def make_placement(config: PlacementConfig, store: HandleStore) -> Placement:
