@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 ATTENTION = "axisrl_slots"
-_GRAIN = 64
+_GRAIN = 32
 _BLOCK = 512
 
 
@@ -149,7 +149,7 @@ def length_mask(lengths: Tensor, span: int, dtype: torch.dtype) -> Tensor:
 
 
 def all_spans(limit: int) -> list[int]:
-    """Candidate spans up to the first that holds ``limit``: multiples of 64, above 512 of 512."""
+    """Candidate spans up to the first that holds ``limit``: multiples of 32, above 512 of 512."""
     spans = [span for span in range(_GRAIN, _BLOCK, _GRAIN) if span < limit + _GRAIN]
     if limit > _BLOCK - _GRAIN:
         spans += list(range(_BLOCK, limit + _BLOCK, _BLOCK))
