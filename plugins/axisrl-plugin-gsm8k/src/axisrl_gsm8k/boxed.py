@@ -7,6 +7,7 @@ in a worker process, which a comparison that does not end is killed with.
 from __future__ import annotations
 
 import asyncio
+import logging
 import weakref
 from multiprocessing import get_context
 from typing import Any
@@ -29,7 +30,9 @@ class BoxedVerifier:
     def __init__(self, config: BoxedVerifierConfig, context: BuildContext) -> None:
         self._timeout_s = config.timeout_s
         # spawn: a forked copy of a process that runs torch or ray threads can hang.
-        self._pool = ProcessPool(max_workers=1, context=get_context("spawn"))
+        self._pool = ProcessPool(
+            max_workers=1, context=get_context("spawn"), initializer=_start_worker
+        )
         weakref.finalize(self, _stop, self._pool)
 
     async def verify(self, task: Task, rollout: Rollout) -> Verdict:
@@ -79,6 +82,13 @@ def symbolically_equal(stated: str, gold: str) -> bool:
     untimed: dict[str, Any] = {"parsing_timeout": None}
     found = parse(f"\\boxed{{{stated}}}", **untimed)
     return bool(verify(parse(f"\\boxed{{{gold}}}", **untimed), found, timeout_seconds=None))
+
+
+def _start_worker() -> None:
+    """Loads sympy and the LaTeX grammar before the first comparison's clock starts."""
+    # math-verify warns at every parse that its own time-out is off; here the pool's is on.
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+    symbolically_equal("\\frac{1}{2}", "1")
 
 
 def _stop(pool: ProcessPool) -> None:
