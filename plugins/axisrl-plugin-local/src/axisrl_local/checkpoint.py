@@ -14,14 +14,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from axisrl.errors import CheckpointError
+from axisrl_local.generators import Generators
 from axisrl_local.optim import Optimizer
 
 _FORMAT = 1
@@ -29,18 +29,27 @@ _MODEL, _TENSORS, _COUNTERS = "model", "optimizer.safetensors", "trainer.json"
 _NOT_TOKENIZER = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".index.json")
 
 
-def save_checkpoint(path: Path, model: Any, optimizer: Optimizer, model_dir: Path) -> None:
+class TrainerState(NamedTuple):
+    """Everything a checkpoint holds."""
+
+    model: Any
+    optimizer: Optimizer
+    generators: Generators
+
+
+def save_checkpoint(path: Path, state: TrainerState, model_dir: Path) -> None:
     """Write everything into ``path``; tokenizer files come from ``model_dir``."""
+    model, optimizer, generators = state
     _export(model, model_dir, path / _MODEL)
-    device = next(model.parameters()).device
-    save_file(optimizer.tensors() | _generator_states(device), path / _TENSORS)
+    save_file(optimizer.tensors() | generators.tensors(), path / _TENSORS)
     counters = {"format": _FORMAT, "steps": optimizer.steps, "updates": optimizer.updates}
     (path / _COUNTERS).write_text(json.dumps(counters, indent=2) + "\n", encoding="utf-8")
 
 
-def load_checkpoint(path: Path, model: Any, optimizer: Optimizer) -> None:
+def load_checkpoint(path: Path, state: TrainerState) -> None:
     """Put back what :func:`save_checkpoint` wrote. Raises ``CheckpointError`` when it does not fit
     the model or is damaged."""
+    model, optimizer, generators = state
     try:
         counters = json.loads((path / _COUNTERS).read_text(encoding="utf-8"))
         if counters["format"] != _FORMAT:
@@ -51,7 +60,7 @@ def load_checkpoint(path: Path, model: Any, optimizer: Optimizer) -> None:
         _load_weights(path / _MODEL, dict(model.named_parameters()))
         tensors = load_file(path / _TENSORS)
         optimizer.restore(tensors, steps=counters["steps"], updates=counters["updates"])
-        _set_generators(tensors, next(model.parameters()).device)
+        generators.restore(tensors)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as problem:
         raise CheckpointError(
             f"trainer state in {path} cannot be loaded: {problem}",
@@ -82,16 +91,3 @@ def _export(model: Any, source: Path, target: Path) -> None:
         wanted = file.is_file() and not file.name.endswith(_NOT_TOKENIZER)
         if wanted and not (target / file.name).exists():
             shutil.copyfile(file, target / file.name)
-
-
-def _generator_states(device: torch.device) -> dict[str, Tensor]:
-    states = {"rng/cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        states["rng/cuda"] = torch.cuda.get_rng_state(device)
-    return states
-
-
-def _set_generators(tensors: dict[str, Tensor], device: torch.device) -> None:
-    torch.set_rng_state(tensors["rng/cpu"])
-    if device.type == "cuda" and "rng/cuda" in tensors:
-        torch.cuda.set_rng_state(tensors["rng/cuda"], device)

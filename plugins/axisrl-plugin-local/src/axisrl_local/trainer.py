@@ -21,7 +21,8 @@ from torch import Tensor
 from axisrl.errors import ConfigError, EnvironmentProblem
 from axisrl.protocols.loss import Loss, LossStat
 from axisrl.types import BuildContext, FloatArray, ModelSpec, PackedBatch, StepStats, WeightUpdate
-from axisrl_local.checkpoint import load_checkpoint, save_checkpoint
+from axisrl_local.checkpoint import TrainerState, load_checkpoint, save_checkpoint
+from axisrl_local.generators import Generators
 from axisrl_local.load import load_model
 from axisrl_local.logprobs import HeadPlan, token_logprobs
 from axisrl_local.optim import Optimizer
@@ -44,6 +45,7 @@ class LocalTrainer:
         self._context = context
         self._model: Any = None
         self._optimizer: Optimizer
+        self._generators: Generators
         self._spec: ModelSpec
         self._publisher: WeightPublisher | None = None
 
@@ -61,6 +63,7 @@ class LocalTrainer:
             loaded.train()
         self._model, self._spec = loaded, model
         self._optimizer = Optimizer(list(loaded.named_parameters()), self._config, total_steps)
+        self._generators = Generators(self._context.seed, self._device)
         self._publisher = WeightPublisher(self._context.run_dir, self._config.transport)
 
     def logprobs(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
@@ -84,11 +87,12 @@ class LocalTrainer:
                 fix=f"choose a loss that needs no more than {', '.join(sorted(self.provides))}",
             )
         totals = StepTotals()
-        for batch in batches:
-            totals.tokens += batch.tokens
-            tokens = token_batch(batch, self._device)
-            if tokens is not None:
-                self._backward(tokens, loss, totals)
+        with self._generators.active():
+            for batch in batches:
+                totals.tokens += batch.tokens
+                tokens = token_batch(batch, self._device)
+                if tokens is not None:
+                    self._backward(tokens, loss, totals)
         report = self._optimizer.step()
         if not report.applied:
             self._context.logger.warning(
@@ -130,6 +134,10 @@ class LocalTrainer:
         return token_logprobs(hidden_MH, weight_VH, tokens.labels_M, tokens.temperature_M, plan)
 
     @property
+    def _state(self) -> TrainerState:
+        return TrainerState(self._model, self._optimizer, self._generators)
+
+    @property
     def _device(self) -> torch.device:
         device: torch.device = self._model.get_output_embeddings().weight.device
         return device
@@ -143,11 +151,11 @@ class LocalTrainer:
 
     def save(self, path: Path) -> None:
         """See the protocol. ``path / "model"`` is a folder that transformers loads."""
-        save_checkpoint(path, self._model, self._optimizer, self._spec.path)
+        save_checkpoint(path, self._state, self._spec.path)
 
     def load(self, path: Path) -> None:
         """See the protocol."""
-        load_checkpoint(path, self._model, self._optimizer)
+        load_checkpoint(path, self._state)
 
     def stop(self) -> None:
         """See the protocol."""
