@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, NamedTuple
 
 from baton import MARK
 
@@ -21,12 +21,20 @@ class SideFailed(RuntimeError):
     """The process of a side ended or said something that was not expected."""
 
 
+class Taken(NamedTuple):
+    """Seconds of one update, by the clock and of all threads' CPU time."""
+
+    wall_s: float
+    cpu_s: float
+
+
 class Side:
     """A running side. Use it as a context manager; leaving ends the process."""
 
     def __init__(self, name: str, command: Sequence[str], threads: int, log: Path) -> None:
         self.name = name
         self._log = log
+        self._cpu_s = 0.0
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -51,14 +59,14 @@ class Side:
 
     def wait_until_ready(self) -> None:
         """Until the models are loaded."""
-        self._wait()
+        self._cpu_s = self._wait()
 
-    def update(self) -> float:
-        """One update; its wall time in seconds."""
-        begun = time.perf_counter()
+    def update(self) -> Taken:
+        """Let it do one update."""
+        begun, before = time.perf_counter(), self._cpu_s
         self._tell()
-        self._wait()
-        return time.perf_counter() - begun
+        self._cpu_s = self._wait()
+        return Taken(time.perf_counter() - begun, self._cpu_s - before)
 
     def finish(self) -> None:
         """Let the process end by itself, so that its files are whole."""
@@ -83,10 +91,10 @@ class Side:
         except BrokenPipeError:
             raise SideFailed(f"{self.name} is gone; see below\n{self._tail()}") from None
 
-    def _wait(self) -> None:
+    def _wait(self) -> float:
         for line in self._stdout:
             if line.startswith(MARK):
-                return
+                return float(line.split()[1])
         raise SideFailed(f"{self.name} ended early; see below\n{self._tail()}")
 
     def _tail(self) -> str:

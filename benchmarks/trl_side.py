@@ -21,7 +21,7 @@ import torch
 from baton import pause
 from datasets import Dataset
 from setting import PromptTask
-from transformers import TrainerCallback
+from transformers import AutoModelForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from axisrl_gsm8k.answers import final_answer, parse_number
@@ -118,7 +118,6 @@ def settings(job: dict[str, Any], folder: str) -> GRPOConfig:
         bf16=job["dtype"] == "bfloat16",
         gradient_checkpointing=False,
         shuffle_dataset=False,
-        model_init_kwargs={"dtype": job["dtype"]},
         save_strategy="no",
         logging_strategy="no",
         report_to="none",
@@ -135,9 +134,10 @@ def main() -> None:
     torch.set_num_threads(job["threads"])
     tasks = [PromptTask(**task) for task in job["tasks"]]
     turns = Turns(Path(job["output"]))
+    model = AutoModelForCausalLM.from_pretrained(job["model"], dtype=job["dtype"])
     with tempfile.TemporaryDirectory() as folder:
         trainer = TimedTrainer(
-            model=job["model"],
+            model=model,
             reward_funcs=reward,
             args=settings(job, folder),
             train_dataset=Dataset.from_list(

@@ -12,7 +12,8 @@ micro-batch; ``--tune`` finds the fastest value on a machine.
 - rollout: prompts to rewards and advantages. axisrl also stores traces and plays environments.
 - train: forward, backward and optimizer. Both without a pass for old log-probabilities.
 - sync: new weights into the engine. TRL generates with the weights it trains: 0.
-- total: wall time from the word "go" to the end, everything else included.
+- total: wall time from the word "go" to the end, everything else included. cpu: CPU time of all
+  threads meanwhile, waiting in a loop included.
 
 Not measured: start-up, evaluation, checkpoints, more than one device, how fast either learns. The
 first update of each side is a warm-up and is left out.
@@ -32,11 +33,11 @@ from typing import Any
 
 from report import Spread, cpu_name, load_average, markdown_row, short, table, today, versions
 from setting import endless, load, model_folder, prompt_tasks
-from side import Side
+from side import Side, Taken
 
 HERE = Path(__file__).parent
 RECIPE = "gsm8k/grpo-cpu"
-PHASES = ("rollout", "train", "sync", "total")
+PHASES = ("rollout", "train", "sync", "total", "cpu")
 TUNED = (8, 16, 32, 64)
 
 
@@ -48,6 +49,8 @@ class Update:
     train: float
     sync: float
     total: float
+    cpu: float
+    """CPU time of all threads, which other programs on the machine disturb less."""
     sampled: float
     """Tokens generated."""
     tokens: float
@@ -64,25 +67,27 @@ class Update:
         return self.tokens / self.train
 
 
-def axisrl_update(metrics: Mapping[str, float], rollouts: int, wall: float) -> Update:
+def axisrl_update(metrics: Mapping[str, float], rollouts: int, taken: Taken) -> Update:
     """From one line of ``metrics.jsonl``."""
     return Update(
         rollout=metrics["time/rollout_s"],
         train=metrics["time/train_s"],
         sync=metrics["time/sync_s"],
-        total=wall,
+        total=taken.wall_s,
+        cpu=taken.cpu_s,
         sampled=metrics["rollout/tokens_mean"] * rollouts,
         tokens=metrics["train/tokens"],
     )
 
 
-def trl_update(times: Mapping[str, float], wall: float) -> Update:
+def trl_update(times: Mapping[str, float], taken: Taken) -> Update:
     """From one line of TRL's side."""
     return Update(
         rollout=times["rollout_s"],
         train=times["train_s"],
         sync=0.0,
-        total=wall,
+        total=taken.wall_s,
+        cpu=taken.cpu_s,
         sampled=times["sampled"],
         tokens=times["tokens"],
     )
@@ -178,7 +183,7 @@ def compare(args: argparse.Namespace, model: Path, folder: Path) -> tuple[list[U
         "axisrl": axisrl_command(args, model, folder / "run"),
         "trl": [sys.executable, str(HERE / "trl_side.py"), str(job)],
     }
-    walls: dict[str, list[float]] = {name: [] for name in commands}
+    taken: dict[str, list[Taken]] = {name: [] for name in commands}
     with ExitStack() as stack:
         sides = [
             stack.enter_context(Side(name, command, args.threads, folder / f"{name}.log"))
@@ -188,14 +193,14 @@ def compare(args: argparse.Namespace, model: Path, folder: Path) -> tuple[list[U
             side.wait_until_ready()
         for number in range(args.updates + 1):
             for side in sides:
-                walls[side.name].append(side.update())
-            print(_progress(number, args.updates, walls), file=sys.stderr)
+                taken[side.name].append(side.update())
+            print(_progress(number, args.updates, taken), file=sys.stderr)
         for side in sides:
             side.finish()
     rollouts = args.prompts * args.group_size
     metrics = [line for line in _lines(folder / "run/metrics.jsonl") if "time/sync_s" in line]
-    ours = [axisrl_update(m, rollouts, w) for m, w in zip(metrics, walls["axisrl"], strict=True)]
-    return ours[1:], _trl_updates(folder, walls["trl"])
+    ours = [axisrl_update(m, rollouts, t) for m, t in zip(metrics, taken["axisrl"], strict=True)]
+    return ours[1:], _trl_updates(folder, taken["trl"])
 
 
 def tune(args: argparse.Namespace, model: Path, folder: Path) -> list[list[str]]:
@@ -208,9 +213,9 @@ def tune(args: argparse.Namespace, model: Path, folder: Path) -> list[list[str]]
         command = [sys.executable, str(HERE / "trl_side.py"), str(job)]
         with Side("trl", command, args.threads, inside / "trl.log") as side:
             side.wait_until_ready()
-            walls = [side.update() for _ in range(args.updates + 1)]
+            taken = [side.update() for _ in range(args.updates + 1)]
             side.finish()
-        updates = _trl_updates(inside, walls)
+        updates = _trl_updates(inside, taken)
         rows.append([str(size), *(str(_spread(updates, name)) for name in ("rollout", "train"))])
     return rows
 
@@ -262,9 +267,9 @@ def main() -> None:
     print(row(ours, theirs, mode))
 
 
-def _trl_updates(folder: Path, walls: Sequence[float]) -> list[Update]:
+def _trl_updates(folder: Path, taken: Sequence[Taken]) -> list[Update]:
     lines = _lines(folder / "trl.jsonl")
-    return [trl_update(times, wall) for times, wall in zip(lines, walls, strict=True)][1:]
+    return [trl_update(times, each) for times, each in zip(lines, taken, strict=True)][1:]
 
 
 def _spread(updates: Sequence[Update], name: str) -> Spread:
@@ -276,8 +281,8 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         yield json.loads(line)
 
 
-def _progress(number: int, updates: int, walls: Mapping[str, Sequence[float]]) -> str:
-    said = ", ".join(f"{name} {short(times[-1])} s" for name, times in walls.items())
+def _progress(number: int, updates: int, taken: Mapping[str, Sequence[Taken]]) -> str:
+    said = ", ".join(f"{name} {short(each[-1].wall_s)} s" for name, each in taken.items())
     return f"{'warm-up' if number == 0 else f'{number}/{updates}'}: {said}"
 
 
