@@ -62,7 +62,9 @@ class Controller:
         evaluated."""
         parts = self.parts
         metrics, per_sync = window_metrics(window), parts.config.train.updates_per_sync
-        metrics.add("time/rollout_s", Metric(value=parts.spans.last["rollout"], reduce="sum"))
+        seconds, sampled = parts.spans.last["rollout"], sum(o.sampled_tokens for o in window.played)
+        metrics.add("time/rollout_s", Metric(value=seconds, reduce="sum"))
+        metrics.add("rollout/tokens_per_s", Metric(value=sampled / max(seconds, 1e-9)))
         batches = window.split(per_sync)
         await parts.trainer.call("load_window", [_items(groups) for groups in batches])
         for index, groups in enumerate(batches):
@@ -78,7 +80,7 @@ class Controller:
             parts.state,
             step=parts.state.step + per_sync,
             cursor=parts.collector.cursor,
-            tokens=parts.state.tokens + sum(one.sampled_tokens for one in window.played),
+            tokens=parts.state.tokens + sampled,
             pending=pending,
         )
 
