@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from baton import pause
 from datasets import Dataset
-from setting import PromptTask
 from transformers import AutoModelForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from axisrl_gsm8k.answers import final_answer, parse_number
+from baton import pause
+from setting import PromptTask
 
 
 class TimedTrainer(GRPOTrainer):
