@@ -19,7 +19,7 @@ def result(ids, version=4, routing=None):
 
 
 def conversation():
-    """prompt 1 2 3 - sampled 10 11 - observation 4 - sampled 12, and a branch from the first answer."""
+    """prompt 1 2 3 - sampled 10 11 - observation 4 - sampled 12, and a branch from the answer."""
     trace = Trace()
     prompt = trace.append("prompt", [1, 2, 3], parent=None)
     first = trace.append_sampled(result([10, 11]), parent=prompt, sampling=SAMPLING, seed=5)

@@ -137,6 +137,13 @@ def test_sizes_that_do_not_divide_say_where_both_were_set(load):
     assert "train.batch_size (from recipe toy/base)" in caught.value.fix
 
 
+def test_a_senseless_size_says_where_it_was_set(load):
+    with pytest.raises(ConfigError) as caught:
+        load("toy/base", "rollout.group_size=0")
+    assert caught.value.message == "rollout: group_size 0 is below 1"
+    assert caught.value.fix == "change rollout.group_size (from command line)"
+
+
 def test_what_a_plugin_finds_wrong_is_a_config_error(load):
     with pytest.raises(ConfigError) as caught:
         load("toy/base", "seed=13")

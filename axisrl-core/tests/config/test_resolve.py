@@ -120,6 +120,12 @@ def test_a_group_of_one_is_refused_for_a_group_relative_advantage(toy):
     assert checked(rollout=rollout, advantage="toy/alone") == []
 
 
+def test_a_group_that_may_shrink_to_one_is_refused_for_a_group_relative_advantage(toy):
+    (problem,) = checked(rollout={"min_group_size": 1})
+    assert problem.startswith("rollout.min_group_size 1 lets a group shrink to one rollout")
+    assert checked(rollout={"min_group_size": 1}, advantage="toy/alone") == []
+
+
 def test_a_store_of_one_process_is_refused_with_ray(toy):
     (problem,) = checked(store="core/memory", placement="ray")
     assert problem.startswith("store core/memory stays within one process")

@@ -52,6 +52,15 @@ def _origin(path: str, origins: Mapping[str, str]) -> str:
 
 
 def _keys_to_change(problem: Problem, origins: Mapping[str, str]) -> str:
-    """For a finding about several keys: those it names, and where each was set."""
-    named = [key for key in origins if "." in key and f"{key} " in f"{problem.message} "]
+    """The keys a finding names, whole or below its own path, and where each was set."""
+    section = f"{problem.path}."
+    named = [
+        key
+        for key in origins
+        if "." in key
+        and (
+            f"{key} " in f"{problem.message} "
+            or (key.startswith(section) and f": {key.removeprefix(section)} " in problem.message)
+        )
+    ]
     return "change " + " or ".join(f"{key} (from {origins[key]})" for key in named) if named else ""

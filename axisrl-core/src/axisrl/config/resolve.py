@@ -125,6 +125,13 @@ def _group_problems(config: RunConfig, advantage: UsedComponent) -> Iterator[Pro
             "it is relative to the group",
             "set rollout.group_size to 2 or more, or use an advantage that needs no group",
         )
+    elif config.rollout.min_group_size == 1 and descriptor.group_relative:
+        yield Problem(
+            "rollout.min_group_size",
+            "rollout.min_group_size 1 lets a group shrink to one rollout, and "
+            f"{advantage.resolved.id} is relative to the group",
+            "set rollout.min_group_size to 2 or more",
+        )
 
 
 def _store_problems(config: RunConfig, store: UsedComponent) -> Iterator[Problem]:

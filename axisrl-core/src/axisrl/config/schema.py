@@ -13,6 +13,18 @@ from typing import Any, ClassVar, Literal
 from axisrl.config.base import Config
 
 
+def _at_least(least: int, **values: float) -> None:
+    for name, value in values.items():
+        if value < least:
+            raise ValueError(f"{name} {value} is below {least}")
+
+
+def _above_zero(**values: float) -> None:
+    for name, value in values.items():
+        if value <= 0:
+            raise ValueError(f"{name} {value} is not above 0")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Use:
     """``use: plugin/component`` and that component's own options beside it."""
@@ -52,16 +64,12 @@ class SamplingConfig(Config):
     """Strings that end a turn."""
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
-            raise ValueError(f"temperature {self.temperature} is below 0")
+        _at_least(0, temperature=self.temperature, top_k=self.top_k)
+        _at_least(1, max_tokens=self.max_tokens)
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p {self.top_p} is not in (0, 1]")
         if not 0 <= self.min_p < 1:
             raise ValueError(f"min_p {self.min_p} is not in [0, 1)")
-        if self.top_k < 0 or self.max_tokens < 1:
-            raise ValueError(
-                f"top_k {self.top_k} must be >= 0 and max_tokens {self.max_tokens} >= 1"
-            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +99,24 @@ class RolloutConfig(Config):
     """The run stops when more than this share of a window's rollouts failed for reasons that are
     not the policy's."""
 
+    def __post_init__(self) -> None:
+        _at_least(
+            1,
+            group_size=self.group_size,
+            min_group_size=self.min_group_size,
+            max_turns=self.max_turns,
+            max_context=self.max_context,
+            workers=self.workers,
+            max_inflight=self.max_inflight,
+        )
+        _above_zero(
+            boot_timeout_s=self.boot_timeout_s,
+            run_timeout_s=self.run_timeout_s,
+            score_timeout_s=self.score_timeout_s,
+        )
+        if not 0 <= self.max_failed_fraction <= 1:
+            raise ValueError(f"max_failed_fraction {self.max_failed_fraction} is not in [0, 1]")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig(Config):
@@ -107,6 +133,15 @@ class TrainConfig(Config):
     zero_std_groups: Literal["keep", "drop"] = "keep"
     """Groups whose rewards are all equal: kept (advantage 0, in every denominator) or dropped and
     counted."""
+
+    def __post_init__(self) -> None:
+        _at_least(0, updates=self.updates)
+        _at_least(
+            1,
+            batch_size=self.batch_size,
+            updates_per_sync=self.updates_per_sync,
+            max_tokens_per_batch=self.max_tokens_per_batch,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,6 +160,10 @@ class EvalConfig(Config):
     save_rollouts: bool = True
     """Keep every evaluation rollout in ``rollouts/eval-*.jsonl``."""
 
+    def __post_init__(self) -> None:
+        _at_least(0, every=self.every, tasks=self.tasks)
+        _at_least(1, samples=self.samples)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointConfig(Config):
@@ -134,6 +173,10 @@ class CheckpointConfig(Config):
     """Updates between checkpoints; 0 is only at the end."""
     keep: int = 2
     """Newest checkpoints kept."""
+
+    def __post_init__(self) -> None:
+        _at_least(0, every=self.every)
+        _at_least(1, keep=self.keep)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,6 +196,11 @@ class PlacementConfig(Config):
     sync_timeout_s: float = 300.0
     """An engine that has not echoed new weights after this is an error naming the rank and both
     versions."""
+
+    def __post_init__(self) -> None:
+        _at_least(0, gpus_engine=self.gpus_engine, gpus_trainer=self.gpus_trainer)
+        _at_least(0, cpus_per_actor=self.cpus_per_actor)
+        _above_zero(sync_timeout_s=self.sync_timeout_s)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,6 +246,11 @@ class RunConfig(Config):
             raise ValueError(
                 f"train.updates {train.updates} is not a multiple of "
                 f"train.updates_per_sync {train.updates_per_sync}"
+            )
+        if train.max_tokens_per_batch < rollout.max_context - 1:
+            raise ValueError(
+                f"train.max_tokens_per_batch {train.max_tokens_per_batch} is too small for a "
+                f"rollout of rollout.max_context {rollout.max_context} tokens"
             )
         sampling = rollout.sampling
         if sampling.temperature == 0:

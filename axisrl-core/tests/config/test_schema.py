@@ -1,0 +1,62 @@
+"""Sizes of a run that could not work are refused before anything starts."""
+
+import pytest
+
+from axisrl.config.schema import RunConfig
+from axisrl.config.validate import validate
+from axisrl.errors import ConfigError
+
+ANY = dict.fromkeys(("dataset", "env", "advantage", "loss", "engine", "trainer"), "a/b")
+
+
+def config(**sections):
+    return validate(RunConfig, {"model": "m", **ANY, **sections})
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("rollout", "group_size", 0),
+        ("rollout", "min_group_size", 0),
+        ("rollout", "max_turns", 0),
+        ("rollout", "max_context", 0),
+        ("rollout", "workers", 0),
+        ("rollout", "max_inflight", 0),
+        ("rollout", "boot_timeout_s", 0),
+        ("rollout", "run_timeout_s", -1),
+        ("rollout", "score_timeout_s", 0),
+        ("rollout", "max_failed_fraction", 7),
+        ("train", "updates", -1),
+        ("train", "batch_size", 0),
+        ("train", "updates_per_sync", 0),
+        ("train", "max_tokens_per_batch", 0),
+        ("checkpoint", "every", -1),
+        ("checkpoint", "keep", 0),
+        ("placement", "sync_timeout_s", 0),
+        ("placement", "gpus_engine", -1),
+        ("placement", "cpus_per_actor", -1),
+    ],
+)
+def test_a_size_that_cannot_work_is_refused_with_its_key(section, key, value):
+    with pytest.raises(ConfigError, match=rf"^{section}: {key} {value}"):
+        config(**{section: {key: value}})
+
+
+@pytest.mark.parametrize(("key", "value"), [("every", -1), ("tasks", -1), ("samples", 0)])
+def test_an_evaluation_that_cannot_work_is_refused_with_its_key(key, value):
+    with pytest.raises(ConfigError, match=rf"^eval: {key} {value} is below"):
+        config(eval={"dataset": "a/b", key: value})
+
+
+@pytest.mark.parametrize(("key", "value"), [("temperature", -0.5), ("top_k", -1), ("top_p", 0)])
+def test_sampling_that_cannot_work_is_refused_with_its_key(key, value):
+    with pytest.raises(ConfigError, match=rf"^rollout\.sampling: {key} {value}"):
+        config(rollout={"sampling": {key: value}})
+
+
+def test_a_batch_too_small_for_the_longest_rollout_is_refused_with_both_numbers():
+    sizes = {"rollout": {"max_context": 512}, "train": {"max_tokens_per_batch": 511}}
+    config(**sizes)
+    sizes["train"]["max_tokens_per_batch"] = 510
+    with pytest.raises(ConfigError, match=r"max_tokens_per_batch 510 .* rollout.max_context 512"):
+        config(**sizes)
