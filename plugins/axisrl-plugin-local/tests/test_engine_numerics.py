@@ -194,3 +194,20 @@ def test_seeds_draw_from_the_distribution_they_report(serve):
     for token, probability in told.items():
         share = sum(int(result.ids[0]) == token for result in results) / len(results)
         assert share == pytest.approx(probability, abs=4 * (probability / len(results)) ** 0.5)
+
+
+def test_a_prompt_that_joins_while_the_last_slot_decodes_is_seen_whole(serve):
+    first = [request(n, 5, SamplingParams(max_tokens=1 if n == 3 else 12)) for n in range(4)]
+    asked = [request(seed, 40, SamplingParams(max_tokens=30)) for seed in (10, 11)]
+
+    async def play(engine):
+        await asyncio.gather(*(engine.generate(one) for one in first))
+        early = asyncio.create_task(engine.generate(asked[0]))
+        while not engine._scheduler.active:
+            await asyncio.sleep(0)
+        assert list(engine._scheduler.active) == [3]
+        await asyncio.sleep(0.02)
+        return [await engine.generate(asked[1]), await early][::-1]
+
+    sizes = {"max_batch": 4, "step_tokens": 4}
+    assert_same(serve(play, **sizes), serve(one_after_another(asked), **sizes))
