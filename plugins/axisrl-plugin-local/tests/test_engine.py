@@ -258,6 +258,37 @@ def test_a_failing_pass_fails_what_is_in_flight_and_nothing_later(serve, monkeyp
     assert len(later.ids) == 4
 
 
+def test_a_device_that_cannot_be_cleared_leaves_nobody_waiting(serve, monkeypatch):
+    def broken(*args):
+        raise RuntimeError("device lost")
+
+    async def play(engine):
+        monkeypatch.setattr(engine._runner, "step", broken)
+        monkeypatch.setattr(engine._runner, "clear", broken)
+        return await asyncio.gather(
+            *(engine.generate(request(seed)) for seed in range(12)), return_exceptions=True
+        )
+
+    logging.disable(logging.CRITICAL)
+    outcomes = serve(play)
+    logging.disable(logging.NOTSET)
+    assert all(isinstance(outcome, EngineFailure) for outcome in outcomes)
+
+
+def test_a_tokenizer_that_fails_fails_the_request(serve, monkeypatch):
+    def broken(*args, **kwargs):
+        raise ValueError("no such token")
+
+    async def play(engine):
+        monkeypatch.setattr(engine._runner.tokenizer, "decode", broken)
+        with pytest.raises(EngineFailure, match="no such token"):
+            await engine.generate(request(sampling=SamplingParams(stop=("x",))))
+
+    logging.disable(logging.CRITICAL)
+    serve(play)
+    logging.disable(logging.NOTSET)
+
+
 def test_stop_fails_what_runs_and_can_be_called_twice(serve):
     async def play(engine):
         task = asyncio.create_task(engine.generate(request(1)))

@@ -77,9 +77,7 @@ class LocalEngine:
         sampling = request.sampling
         before = request.prompt_ids[len(request.prompt_ids) - request.sampled_before :].tolist()
         stop_ids = runner.stop_ids | frozenset(sampling.stop_token_ids)
-        job = Job(
-            request=request, rule=StopRule(stop_ids, sampling.stop, runner.tokenizer, before)
-        )
+        job = Job(request=request, rule=StopRule(stop_ids, sampling.stop, runner.tokenizer, before))
         if request.sampled_before >= sampling.max_tokens:
             return job.result("length")
         future: Future = asyncio.get_running_loop().create_future()
@@ -152,6 +150,7 @@ class LocalEngine:
     def _serve_soon(self) -> None:
         if self._runner is not None and (self._serving is None or self._serving.done()):
             self._serving = asyncio.create_task(self._serve(self._runner))
+            self._serving.add_done_callback(self._served)
 
     async def _serve(self, runner: ModelRunner) -> None:
         """Run passes until nothing can run."""
@@ -161,17 +160,23 @@ class LocalEngine:
             if not self._scheduler.active:
                 return
             plan = self._scheduler.plan(fixed=self._config.batch_invariant)
+            unsound: list[int] = []
             try:
                 sampled = await self._compute(partial(runner.step, plan))
+                self._scheduler.computed(plan)
+                unsound = self._hand_out(plan, sampled)
             # Whatever the model raises: the requests of this pass must hear of it.
             except Exception as problem:
                 self._logger.exception("a forward pass of local/engine failed")
                 await self._recover(runner, problem)
-            else:
-                self._scheduler.computed(plan)
-                if unsound := self._hand_out(plan, sampled):
-                    self._leave()
-                    await self._compute(partial(runner.clear, unsound))
+            if unsound:
+                self._leave()
+                await self._compute(partial(runner.clear, unsound))
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        """A device that cannot even be cleared must not leave its callers waiting."""
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            self._fail(self._futures, f"the engine broke: {type(problem).__name__}: {problem}")
 
     def _leave(self) -> None:
         """Free the slots of requests that are over, were aborted or whose caller is gone."""
