@@ -25,7 +25,7 @@ engine: stage/engine
 trainer: stage/trainer
 loggers: [core/jsonl]
 rollout: {group_size: 4, max_context: 400, sampling: {max_tokens: 20}}
-train: {updates: 4, batch_size: 8, max_tokens_per_batch: 512}
+train: {updates: 4, batch_size: 8, max_tokens_per_batch: 4096}
 eval: {dataset: {use: stage/count, size: 3}, every: 2}
 checkpoint: {every: 1}
 """

@@ -36,6 +36,16 @@ def test_entry_t_describes_the_prediction_of_token_t_plus_one():
     assert sample.trajectory == 7
 
 
+def test_what_was_shown_after_the_last_trained_token_is_no_part_of_a_row():
+    trace = trace_of(2, 1)
+    (before,) = samples_of(trace, np.float32(1), 0)
+    trace.append("observation", [8] * 1000, parent=len(trace) - 1)
+    (after,) = samples_of(trace, np.float32(1), 0)
+    assert after.loss_mask[-1]
+    assert np.array_equal(after.ids, before.ids)
+    assert np.array_equal(after.labels, before.labels)
+
+
 def test_an_advantage_for_each_trained_token_lands_on_its_token():
     (sample,) = samples_of(trace_of(2, 1), np.asarray([1, 2, 3], np.float32), 0)
     assert sample.advantages.tolist() == [0, 0, 1, 2, 0, 3]

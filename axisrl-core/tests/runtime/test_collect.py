@@ -113,6 +113,20 @@ def test_groups_without_variance_can_be_dropped():
     assert window.dropped["zero_std"] == 3
 
 
+def test_the_share_of_groups_without_variance_does_not_depend_on_what_is_done_with_them():
+    def share(**options):
+        window = collect(lambda group, member: 1.0 if group % 2 else float(member), **options)
+        return window_metrics(window).flush()["rollout/zero_std_frac"]
+
+    assert share(zero_std="keep") == 1 / 2
+    assert share(zero_std="drop") == 1 / 3  # groups 0, 1 and 2 were needed for two
+
+
+def test_a_window_without_usable_groups_of_no_variance_says_zero():
+    window = collect(lambda group, member: float(member))
+    assert window_metrics(window).flush()["rollout/zero_std_frac"] == 0
+
+
 def test_groups_dispatched_equal_kept_plus_dropped():
     it = collector(lambda group, member: 1.0 if group % 3 else float(member), zero_std="drop")
     for _ in range(3):

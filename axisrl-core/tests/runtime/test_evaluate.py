@@ -76,6 +76,12 @@ def test_an_infrastructure_failure_is_no_wrong_answer():
     assert result.metrics["eval/failed_frac"] == 0.25
 
 
+def test_failed_samples_count_as_failed_too():
+    result, _ = evaluate(lambda task, member: None if member == 1 else True, samples=3)
+    assert result.metrics["eval/failed_frac"] == 4 / 16
+    assert result.metrics["eval/pass@1"] == 1
+
+
 def test_when_everything_failed_accuracy_is_absent_and_not_zero():
     result, _ = evaluate(lambda task, member: None)
     assert dict(result.metrics) == {"eval/failed_frac": 1}

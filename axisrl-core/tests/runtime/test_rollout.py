@@ -13,8 +13,9 @@ from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.engine import EngineActor
 from axisrl.runtime.placement import InlinePlacement
 from axisrl.runtime.rollout import RolloutActor, RolloutRequest
+from axisrl.testing.fakes import Reply, ScriptedEngine
 from axisrl.trace import Trace
-from axisrl.types import ModelSpec, Outcome, SamplingParams, Task
+from axisrl.types import GenerateRequest, ModelSpec, Outcome, SamplingParams, Task, WeightUpdate
 
 SAY_TWO = Task(id="two", data={"question": "Say 2.", "answer": "2"})
 
@@ -94,8 +95,12 @@ def test_each_model_call_of_each_member_has_a_seed_of_its_own(play):
     [
         (["env.trouble=reset_raises"], "env_error", "scripted failure of reset"),
         (["env.trouble=step_raises"], "env_error", "scripted failure of step"),
-        (["env.trouble=reset_hangs", "rollout.boot_timeout_s=0.02"], "timeout", "time"),
-        (["env.trouble=step_hangs", "rollout.run_timeout_s=0.02"], "timeout", "time"),
+        (
+            ["env.trouble=reset_hangs", "rollout.boot_timeout_s=0.02"],
+            "timeout",
+            "boot_timeout_s 0.02",
+        ),
+        (["env.trouble=step_hangs", "rollout.run_timeout_s=0.02"], "timeout", "run_timeout_s 0.02"),
         (["verifiers.odd=stage/odd"], "verifier_error", "verifier bug"),
         (["verifiers.odd={use: stage/odd, how: cannot}"], "verifier_error", "judge is down"),
         (["verifiers.odd={use: stage/odd, how: nan}"], "verifier_error", "score nan"),
@@ -128,6 +133,66 @@ def test_a_task_that_lacks_a_field_is_named_and_never_reward_zero(play):
     assert summary.outcome is Outcome.ENV_ERROR
     assert "question" in summary.error
     assert summary.reward is None
+
+
+def test_text_that_cannot_be_tokenised_is_the_envs_failure_and_ends_no_run(play):
+    half = Task(id="half", data={"question": "Say \ud800.", "answer": "2"})
+    summary, _, record = play(task=half)
+    assert summary.outcome is Outcome.ENV_ERROR
+    assert record["task"]["data"]["question"] == "Say \ud800."
+
+
+def test_a_result_that_is_no_result_is_the_engines_failure_and_ends_no_run(play, monkeypatch):
+    sampled = ScriptedEngine._result
+
+    def nan(self, ids, reason):
+        result = sampled(self, ids, reason)
+        return dataclasses.replace(result, logprobs=result.logprobs * np.nan)
+
+    monkeypatch.setattr(ScriptedEngine, "_result", nan)
+    summary, _, _ = play()
+    assert summary.outcome is Outcome.ENGINE_ERROR
+    assert "logprob" in summary.error
+
+
+def test_a_rollout_that_failed_has_not_passed_whatever_its_other_verifiers_said(play):
+    summary, _, record = play("verifiers.odd=stage/odd")
+    assert record["verdicts"]["exact"]["passed"]
+    assert not summary.passed
+
+
+def test_what_the_engine_still_samples_for_an_episode_out_of_time_is_aborted(play, monkeypatch):
+    aborted = []
+
+    async def abort(self, session=None):
+        aborted.append(session)
+        return 0
+
+    monkeypatch.setattr(EngineActor, "abort", abort)
+    summary, _, _ = play("env.trouble=step_hangs", "rollout.run_timeout_s=0.02")
+    assert aborted == [summary.id]
+
+
+def test_a_request_that_nobody_waits_for_does_not_hold_up_new_weights(tmp_path):
+    actor = EngineActor.__new__(EngineActor)
+    actor._engine = ScriptedEngine(script=lambda prompt, request: Reply(text="x", hang_after=1))
+    np.save(tmp_path / "1.npy", np.zeros(8, np.float32))
+    request = GenerateRequest(
+        id="orphan", prompt_ids=np.ones(1, np.int32), sampling=SamplingParams(), seed=0
+    )
+    update = WeightUpdate(
+        version=1, transport="disk", location=str(tmp_path / "1.npy"), tensors=(), checksum=""
+    )
+
+    async def orphaned():
+        orphan = asyncio.ensure_future(actor.generate(request))
+        await asyncio.sleep(0)
+        ack = await actor.update_weights(update)
+        return ack, await orphan
+
+    ack, result = asyncio.run(orphaned())
+    assert ack.version == 1
+    assert result.finish_reason == "abort"
 
 
 def test_breaking_the_rules_is_the_policys_fault_and_is_trained_on(play):

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from axisrl.errors import WeightSyncError
+from axisrl.errors import RunFailed, WeightSyncError
 from axisrl.runtime.weights import sync_weights
 from axisrl.types import WeightAck, WeightUpdate
 
@@ -26,7 +26,7 @@ class Engine:
 
 
 def sync(*engines, timeout=5.0):
-    asyncio.run(sync_weights(Trainer(), engines, 3, timeout))
+    asyncio.run(sync_weights(Trainer(), engines, (2, 3), timeout))
 
 
 def test_every_engine_gets_the_same_update():
@@ -36,7 +36,7 @@ def test_every_engine_gets_the_same_update():
 
 
 def test_an_engine_on_another_version_is_named_with_both_versions():
-    with pytest.raises(WeightSyncError, match=r"engine rank 1 serves version 2 .* sent 3"):
+    with pytest.raises(WeightSyncError, match=r"engine rank 1.* answered with version 2 .* sent 3"):
         sync(Engine(), Engine(WeightAck(version=2, checksum="abc")))
 
 
@@ -46,5 +46,16 @@ def test_an_engine_with_damaged_weights_is_an_error():
 
 
 def test_a_silent_engine_fails_within_its_time_out():
-    with pytest.raises(WeightSyncError, match=r"rank 0 did not confirm version 3 within 0.01 s"):
+    expected = r"rank 0, on version 2, did not confirm version 3 within 0.01 s"
+    with pytest.raises(WeightSyncError, match=expected):
         sync(Engine(delay=60), timeout=0.01)
+
+
+def test_a_dead_engine_is_named_with_its_rank_and_both_versions():
+    class Dead:
+        async def call(self, method, update):
+            raise RunFailed("the engine 1 actor is gone", fix="see its log")
+
+    expected = r"rank 1, on version 2, cannot take version 3: the engine 1 actor is gone"
+    with pytest.raises(WeightSyncError, match=expected):
+        sync(Engine(), Dead())

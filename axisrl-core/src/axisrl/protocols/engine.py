@@ -24,7 +24,8 @@ class RolloutEngine(Protocol):
         ...
 
     async def abort(self, session: str | None = None) -> int:
-        """End the running requests of a session, or all of them; returns how many."""
+        """End the running requests of a session, or all of them; returns how many, once they are
+        over."""
         ...
 
     async def update_weights(self, update: WeightUpdate) -> WeightAck:

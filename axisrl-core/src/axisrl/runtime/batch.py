@@ -22,6 +22,8 @@ from axisrl.types import Aggregation, FloatArray, Sample
 def samples_of(trace: Trace, advantage: FloatArray, trajectory: int) -> list[Sample]:
     """The rows of one rollout, each shifted by one so that entry t predicts token t + 1.
 
+    A row ends at its last trained token: what was shown after it teaches nothing, and is in no
+    budget.
     ``advantage`` is () or (trained tokens of all rows,). Raises ``ValueError`` when the lengths
     differ.
     """
@@ -35,18 +37,20 @@ def samples_of(trace: Trace, advantage: FloatArray, trajectory: int) -> list[Sam
 
 
 def _sample(row: Row, advantage: FloatArray, trajectory: int) -> Sample:
-    mask = row.trained[1:]
+    last = int(np.flatnonzero(row.trained)[-1])
+    seen, said = slice(0, last), slice(1, last + 1)
+    mask = row.trained[said]
     advantages = np.zeros(len(mask), np.float32)
     advantages[mask] = advantage
     return Sample(
         trajectory=trajectory,
-        ids=row.ids[:-1],
-        labels=row.ids[1:],
+        ids=row.ids[seen],
+        labels=row.ids[said],
         loss_mask=mask,
         advantages=advantages,
-        rollout_logprobs=row.logprobs[1:],
-        versions=row.versions[1:],
-        temperature=row.temperature[1:],
+        rollout_logprobs=row.logprobs[said],
+        versions=row.versions[said],
+        temperature=row.temperature[said],
     )
 
 

@@ -121,8 +121,11 @@ class Collector:
 
 
 def window_metrics(window: Window) -> MetricWindow:
-    """``reward/*`` and ``rollout/*`` of a window. Rewards are over usable rollouts, shares over
-    all."""
+    """``reward/*`` and ``rollout/*`` of a window.
+
+    Failures are counted over all rollouts, everything else over the usable ones;
+    ``zero_std_frac`` over the usable groups, dropped for it or not.
+    """
     metrics, played = MetricWindow(), window.played
     for one in played:
         usable = one.reward is not None
@@ -144,6 +147,7 @@ def window_metrics(window: Window) -> MetricWindow:
     for train_group in window.groups:
         flat = float(_is_flat(train_group.group))
         metrics.add("rollout/zero_std_frac", Metric(value=flat))
+    metrics.add("rollout/zero_std_frac", Metric(value=1.0, weight=window.dropped["zero_std"]))
     for reason, count in window.dropped.items():
         metrics.add(f"rollout/dropped_{reason}", Metric(value=count, reduce="sum"))
     return metrics

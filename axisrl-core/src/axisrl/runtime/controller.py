@@ -85,10 +85,11 @@ class Controller:
         )
 
     async def _sync(self) -> None:
-        parts, version = self.parts, self.parts.state.version + 1
+        parts, served = self.parts, self.parts.state.version
+        version = served + 1
         with parts.spans.span("sync", step=parts.state.step):
             timeout = parts.config.placement.sync_timeout_s
-            await sync_weights(parts.trainer, parts.engines, version, timeout)
+            await sync_weights(parts.trainer, parts.engines, (served, version), timeout)
         seconds = parts.spans.last["sync"]
         pending = {**(parts.state.pending or {}), "time/sync_s": seconds}
         parts.state = dataclasses.replace(parts.state, version=version, pending=pending)

@@ -28,9 +28,14 @@ class EngineActor(Actor):
         return await self._engine.abort(session)
 
     async def update_weights(self, update: WeightUpdate) -> WeightAck:
-        """Load new weights between a pause and a resume."""
+        """Load new weights between a pause and a resume.
+
+        Nobody waits for what still runs then (all rollouts of the window are home): a request
+        whose rollout ran out of time would only hold the update up.
+        """
         await self._engine.pause()
         try:
+            await self._engine.abort()
             return await self._engine.update_weights(update)
         finally:
             await self._engine.resume()

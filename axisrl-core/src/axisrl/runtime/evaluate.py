@@ -58,12 +58,13 @@ class Evaluator:
         """Evaluate the weights the engines serve now."""
         greedy_sampling = dataclasses.replace(self._sampling, temperature=0.0)
         greedy = [one for group in await self._play(1, 0, greedy_sampling) for one in group]
-        metrics = _greedy_metrics(greedy)
-        if self._samples == 1:
-            return EvalResult(metrics, greedy)
-        drawn = await self._play(self._samples, len(self._tasks), self._sampling)
-        metrics |= _sampled_metrics(drawn, self._samples)
-        return EvalResult(metrics, [*greedy, *(one for group in drawn for one in group)])
+        metrics, played = _greedy_metrics(greedy), greedy
+        if self._samples > 1:
+            drawn = await self._play(self._samples, len(self._tasks), self._sampling)
+            metrics |= _sampled_metrics(drawn, self._samples)
+            played = [*greedy, *(one for group in drawn for one in group)]
+        failed = sum(one.reward is None for one in played)
+        return EvalResult({**metrics, "eval/failed_frac": failed / len(played)}, played)
 
     async def _play(
         self, size: int, first: int, sampling: SamplingParams
@@ -99,10 +100,9 @@ def bootstrap_mean(values: Sequence[float], *, seed: int = 0, rounds: int = 1000
 
 def _greedy_metrics(greedy: Sequence[RolloutSummary]) -> dict[str, float]:
     usable = [one for one in greedy if one.reward is not None]
-    metrics = {"eval/failed_frac": 1 - len(usable) / len(greedy)}
     if not usable:
-        return metrics
-    metrics |= _spread("eval/accuracy", wilson(sum(one.passed for one in usable), len(usable)))
+        return {}
+    metrics = _spread("eval/accuracy", wilson(sum(one.passed for one in usable), len(usable)))
     metrics["eval/reward"] = float(np.mean([one.reward for one in usable]))
     metrics["eval/tokens_mean"] = float(np.mean([one.sampled_tokens for one in usable]))
     return metrics

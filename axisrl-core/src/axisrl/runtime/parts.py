@@ -89,7 +89,7 @@ class RunParts:
         self.state, self.saved_step = state, state.step
         await self.trainer.call("load", checkpoint / "trainer")
         timeout = self.config.placement.sync_timeout_s
-        await sync_weights(self.trainer, self.engines, state.version, timeout)
+        await sync_weights(self.trainer, self.engines, (0, state.version), timeout)
         await self.recorder.call("forget_after", state.step)
 
     async def release(self, rollouts: Sequence[RolloutSummary]) -> None:
@@ -112,8 +112,9 @@ async def assemble(boot: ActorBoot, plugins: PluginManager, loggers: LoggerGroup
     raised."""
     driver = DriverSide(boot, plugins, loggers)
     store: HandleStore = driver.build("store", boot.config.store, "store")
-    placement = make_placement(boot.config.placement, store)
+    placement: Placement | None = None
     try:
+        placement = make_placement(boot.config.placement, store)
         crew = await _crew(boot, placement)
         pool = RolloutPool(crew.workers, driver.rollout_finished)
         return RunParts(
@@ -131,7 +132,8 @@ async def assemble(boot: ActorBoot, plugins: PluginManager, loggers: LoggerGroup
             spans=SpanLog(boot.run_dir / "events.jsonl"),
         )
     except BaseException:
-        await _quietly("the placement", placement.close())
+        if placement is not None:
+            await _quietly("the placement", placement.close())
         await _quietly("the store", store.close())
         raise
 

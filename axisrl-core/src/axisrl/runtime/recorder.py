@@ -61,9 +61,9 @@ class RecorderActor(Actor):
             rows.append(row)
             if kind == "step" and summary.trace is not None:
                 traces[summary.id] = await self.store.get(summary.trace)
-        _publish(
-            self._rollouts / f"{kind}-{step:06d}.jsonl", "".join(f"{x}\n" for x in lines).encode()
-        )
+        # Half a surrogate pair is not UTF-8; escaped it is the JSON it came from.
+        text = "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace")
+        _publish(self._rollouts / f"{kind}-{step:06d}.jsonl", text)
         if traces:
             from safetensors.numpy import save
 

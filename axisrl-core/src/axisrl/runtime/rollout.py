@@ -4,19 +4,20 @@ returns a summary.
 1. Boot, run and every verifier have deadlines of their own, so a score is still possible when the
    run's time is up.
 2. Whatever breaks is attributed to its boundary (env, engine, verifier) and becomes the rollout's
-   outcome; only a
-   cancellation of the whole run leaves :meth:`RolloutActor.play` as an exception.
+   outcome; only a cancellation of the whole run and a store that keeps nothing leave
+   :meth:`RolloutActor.play` as an exception.
 3. Tokens and messages go to the store; at most 1 KiB goes back to the driver.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import logging
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -117,16 +118,20 @@ class RolloutActor(Actor):
     async def _episode(self, request: RolloutRequest, episode: Episode) -> None:
         limits = self.boot.config.rollout
         env: Env | None = None
+        limit = f"rollout.boot_timeout_s {limits.boot_timeout_s:g}"
         try:
             try:
                 async with asyncio.timeout(limits.boot_timeout_s):
                     env = await _at("env", self._build_env())
                     observation = await _at("env", env.reset(request.task))
-                episode.conversation.observe(observation)
+                with _boundary("env"):
+                    episode.conversation.observe(observation)
+                limit = f"rollout.run_timeout_s {limits.run_timeout_s:g}"
                 async with asyncio.timeout(limits.run_timeout_s):
                     await self._drive(env, request, episode)
             except TimeoutError:
-                episode.end(Outcome.TIMEOUT, "the episode ran out of its time")
+                episode.end(Outcome.TIMEOUT, f"the episode took longer than {limit}")
+                await self._abandon(request.id, limits.boot_timeout_s)
         finally:
             if env is not None:
                 await _close(env, limits.boot_timeout_s)
@@ -144,7 +149,9 @@ class RolloutActor(Actor):
             room = self.boot.config.rollout.max_context - len(conversation.context)
             if room < 1:
                 return episode.end(Outcome.TRUNCATED, "the context is full")
-            action = conversation.act(*await self._generate(request, episode, room))
+            drawn = await self._generate(request, episode, room)
+            with _boundary("engine"):
+                action = conversation.act(*drawn)
             episode.turns += 1
             step = await _at("env", env.step(action))
             episode.absorb(step)
@@ -152,7 +159,8 @@ class RolloutActor(Actor):
                 return episode.end(*_ending(step, action.finish_reason))
             if step.observation is None:
                 raise EnvFailure("the env is not done but showed no observation")
-            conversation.observe(step.observation)
+            with _boundary("env"):
+                conversation.observe(step.observation)
         return episode.end(Outcome.TRUNCATED, "max_turns reached")
 
     async def _generate(
@@ -174,6 +182,13 @@ class RolloutActor(Actor):
         if result.finish_reason == "abort" or not len(result.ids):
             raise EngineFailure(f"the engine ended {call.id} without finishing it")
         return result, sampling, seed
+
+    async def _abandon(self, session: str, limit_s: float) -> None:
+        """End what the engine still samples for an episode; in a process of its own it does not
+        see that nobody waits any more. An engine that does not answer fails the next call."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await _at("engine", self._engine.call("abort", session))
 
     async def _score(self, request: RolloutRequest, episode: Episode) -> None:
         rollout = Rollout(
@@ -227,6 +242,7 @@ class RolloutActor(Actor):
         versions = np.concatenate(sampled) if sampled else np.zeros(1, np.int32)
         reward = episode.reward if episode.outcome.trainable else None
         record = record_to_json(request.task, episode.conversation.messages, episode.verdicts)
+        judged = reward is not None and bool(episode.verdicts)
         return RolloutSummary(
             id=request.id,
             task_id=request.task.id,
@@ -235,7 +251,7 @@ class RolloutActor(Actor):
             outcome=episode.outcome,
             reward=None if reward is None else reward.total,
             parts={} if reward is None else dict(reward.parts),
-            passed=bool(episode.verdicts) and all(v.passed for v in episode.verdicts.values()),
+            passed=judged and all(v.passed for v in episode.verdicts.values()),
             turns=episode.turns,
             sampled_tokens=trace.sampled_tokens,
             prompt_tokens=sum(len(node.ids) for node in trace) - trace.sampled_tokens,
@@ -265,8 +281,15 @@ _OUTCOMES: dict[type[RolloutFailure], Outcome] = {
 
 async def _at(boundary: str, work: Awaitable[T]) -> T:
     """Await ``work``; what it raises is that boundary's failure."""
-    try:
+    with _boundary(boundary):
         return await work
+
+
+@contextlib.contextmanager
+def _boundary(boundary: str) -> Iterator[None]:
+    """What the block raises is that boundary's failure."""
+    try:
+        yield
     except RolloutFailure:
         raise
     except Exception as error:  # components are foreign code: attribute anything they raise

@@ -120,10 +120,16 @@ class ScriptedEngine:
             del self._running[request.id]
 
     async def abort(self, session: str | None = None) -> int:
-        """End the running requests of a session, or all."""
-        hit = [gone for name, gone in self._running.values() if session in (None, name)]
-        for gone in hit:
+        """End the running requests of a session, or all. Returns once they are over."""
+        hit = {
+            request: gone
+            for request, (name, gone) in self._running.items()
+            if session in (None, name)
+        }
+        for gone in hit.values():
             gone.set()
+        while hit.keys() & self._running.keys():
+            await asyncio.sleep(0)
         return len(hit)
 
     async def update_weights(self, update: WeightUpdate) -> WeightAck:
