@@ -42,19 +42,30 @@ def test_a_long_prompt_takes_several_passes_and_samples_after_the_last():
     assert [bool(plan.sampled) for plan in plans] == [False, False, True]
 
 
-def test_decoding_requests_keep_their_rows_and_prompts_get_the_rest():
+def test_prompts_get_their_rows_before_answers_go_on():
     scheduler = Scheduler(3, 32, 6)
     scheduler.admit([job(1), job(2)])
     for slot in advance(scheduler).sampled:
         scheduler.append(slot, 8)
-    scheduler.admit([job(*range(10, 20))])
-    plan = advance(scheduler)
-    assert [run.slot for run in plan.decode] == [0, 1]
-    assert plan.chunks[0].rows.tolist() == [2, 3, 4, 5]
+    scheduler.admit([job(*range(10, 21))])
+    plans = [advance(scheduler) for _ in range(2)]
+    assert [[run.slot for run in plan.runs] for plan in plans] == [[2], [0, 2]]
+    assert [len(plan.chunks[0].rows) for plan in plans] == [6, 5]
+
+
+def test_requests_that_arrive_together_end_together():
+    scheduler = Scheduler(4, 32, 4)
+    scheduler.admit([job(first, 1, 1, 1, 1) for first in range(4)])
+    answers = dict.fromkeys(range(4), 0)
+    for _ in range(5 + 4):
+        for slot in advance(scheduler).sampled:
+            scheduler.append(slot, 8)
+            answers[slot] += 1
+    assert answers == dict.fromkeys(range(4), 5)
 
 
 def test_a_prompt_uses_free_rows_between_decoding_slots():
-    scheduler = Scheduler(3, 32, 4)
+    scheduler = Scheduler(3, 32, 5)
     scheduler.admit([job(1), job(2), job(3)])
     for slot in advance(scheduler).sampled:
         scheduler.append(slot, 8)
@@ -62,7 +73,7 @@ def test_a_prompt_uses_free_rows_between_decoding_slots():
     scheduler.admit([job(20, 21, 22)])
     plan = advance(scheduler)
     assert [run.rows.tolist() for run in plan.decode] == [[0], [2]]
-    assert plan.chunks[0].rows.tolist() == [1, 3]
+    assert plan.chunks[0].rows.tolist() == [1, 3, 4]
 
 
 def test_the_members_of_a_group_compute_their_prompt_once():

@@ -16,8 +16,8 @@ class EngineConfig(Config):
     max_context: int = 2048
     """Most tokens of a prompt and its answer; the model's own limit holds when it is lower."""
     step_tokens: int = 64
-    """Most tokens computed in one forward pass: one for each request that decodes, the rest goes to
-    prompts. More of them speed up long prompts; at least ``max_batch``."""
+    """Most tokens computed in one forward pass: of prompts first, then one for each request that
+    decodes. More of them speed up long prompts; at least ``max_batch``."""
     batch_invariant: bool = True
     """Every forward pass computes exactly ``step_tokens`` rows, so that a request's tokens and
     logprobs are bit-identical whatever else runs. False computes no idle rows."""

@@ -4,8 +4,9 @@
    request takes over the longest such prefix of its prompt, copied from another slot or in place.
 2. While a running request is about to compute more of a waiting prompt, that prompt waits: the
    members of a group, which arrive together, compute their prompt once.
-3. Each running request gets one row of a pass (the last prompt token or the last sampled one);
-   rows left over go to unfinished prompts, first come first served.
+3. A pass has ``step_tokens`` rows. Unfinished prompts get them first, first come first served; each
+   request that decodes gets one of those left, or waits. Requests then decode together and end
+   together: letting the first ones run ahead would leave rows idle when they are over.
 
 Plain numpy: it runs no model and knows no asyncio.
 """
@@ -208,11 +209,12 @@ class Scheduler:
         return np.minimum(first, self._total)
 
     def _lengths(self) -> dict[int, int]:
-        """Tokens each active slot computes in the next pass, in the order of admission."""
+        """Tokens that slots compute in the next pass; those that have to wait are not in it."""
+        left = {slot: int(self._total[slot] - self._filled[slot]) for slot in self.active}
+        spare = self._step_tokens
         lengths = {}
-        spare = self._step_tokens - len(self.active)
-        for slot in self.active:
-            extra = min(int(self._total[slot] - self._filled[slot]) - 1, spare)
-            spare -= extra
-            lengths[slot] = 1 + extra
+        for slot in sorted(left, key=lambda slot: left[slot] == 1):
+            if spare:
+                lengths[slot] = min(left[slot], spare)
+                spare -= lengths[slot]
         return lengths
