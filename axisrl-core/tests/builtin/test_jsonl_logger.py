@@ -81,6 +81,20 @@ def test_a_line_that_a_killed_run_left_unfinished_is_cut(context, run_info, torn
     assert without_time(lines(run)) == [{"step": n, "loss/x": n / 2} for n in (1, 2)]
 
 
+def test_a_step_the_checkpoint_still_owed_is_written_anew(context, run_info):
+    """Logged after the checkpoint of its own step was saved: the state, not the step, decides."""
+    run = run_info()
+    killed = JsonlLogger(NoConfig(), context)
+    killed.start(run, None)
+    log(killed, 1)
+    state = killed.state_dict()
+    log(killed, 2)
+    resumed = JsonlLogger(NoConfig(), context)
+    resumed.start(run_info(resumed_from=2), state)
+    log(resumed, 2, 3)
+    assert [entry["step"] for entry in lines(run)] == [1, 2, 3]
+
+
 def test_resuming_without_a_file_starts_one(logger, run_info):
     run = run_info(resumed_from=4)
     logger.start(run, {"step": 4})

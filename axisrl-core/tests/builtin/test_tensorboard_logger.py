@@ -17,9 +17,9 @@ def read(run, tag):
     return [(event.step, event.value) for event in accumulator.Scalars(tag)]
 
 
-def write(context, run, *steps, finish=True):
+def write(context, run, *steps, finish=True, resume=None):
     logger = TensorBoardLogger(NoConfig(), context)
-    logger.start(run, None)
+    logger.start(run, resume)
     for step in steps:
         logger.scalars(step, {"loss/x": step / 2})
     if finish:
@@ -46,6 +46,14 @@ def test_a_resumed_run_drops_what_was_logged_beyond_its_checkpoint(context, run_
     # File names carry the second they were made in, and readers go by name.
     monkeypatch.setattr("time.time", lambda: 4e9)
     write(context, run_info(resumed_from=2), 3)
+    assert read(run, "loss/x") == [(1, 0.5), (2, 1.0), (3, 1.5)]
+
+
+def test_a_step_the_checkpoint_still_owed_is_shown_once(context, run_info, monkeypatch):
+    run = run_info()
+    write(context, run, 1, 2)
+    monkeypatch.setattr("time.time", lambda: 4e9)
+    write(context, run_info(resumed_from=2), 2, 3, resume={"step": 1})
     assert read(run, "loss/x") == [(1, 0.5), (2, 1.0), (3, 1.5)]
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from axisrl.cli.main import main
+from axisrl.config.load import write_config
 from axisrl.config.text import read_tree
 from axisrl.runtime import driver
 from axisrl.runtime.driver import RunResult
@@ -25,6 +27,10 @@ class Driver:
 
     def run(self, loaded, manager, options) -> RunResult:
         self.calls.append((loaded, options))
+        if options.overwrite:
+            shutil.rmtree(options.run_dir)
+        if not options.resume or options.allow_drift:
+            write_config(loaded, options.run_dir)
         facts = {"recipe": loaded.recipe, "state": self.outcome}
         (options.run_dir / "manifest.json").write_text(json.dumps(facts))
         for step in self.checkpoints:
@@ -205,6 +211,14 @@ def test_a_file_in_the_place_of_the_run_folder(run, tmp_path):
     refused(run("toy/base", "--run-dir", tmp_path / "file"), 2, "no run")
 
 
+@pytest.mark.parametrize("blocked", ["file", "/proc/nowhere"])
+def test_a_run_folder_that_cannot_be_made(run, tmp_path, monkeypatch, blocked):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("AXISRL_OUTPUT_DIR", str(tmp_path / blocked))
+    for more in ([], ["--dry-run"]):
+        refused(run("toy/base", *more), 2, "cannot be made", "AXISRL_OUTPUT_DIR")
+
+
 # resume
 
 
@@ -301,7 +315,7 @@ def test_a_dry_run_refuses_an_existing_run_and_never_touches_it(run, output_root
 def test_a_dry_run_with_ray_shows_the_processes(run):
     result = run("toy/base", "--dry-run", "placement=ray", "rollout.workers=3")
     lines = [line.split() for line in result.output.splitlines()]
-    assert ["rollout", "workers", "3", "0.5", "0", "a", "local", "Ray"] in lines
+    assert ["rollout", "workers", "3", "0.25", "0", "a", "local", "Ray"] in lines
 
 
 def test_smoke_settings_are_used(run, fake):

@@ -81,7 +81,7 @@ class Stage:
         request = RunRequest(recipe=str(self.recipe), overrides=overrides)
         return load_run(request, manager), manager
 
-    def __call__(self, *overrides, resume=False, allow_drift=False, plugins=()):
+    def __call__(self, *overrides, resume=False, allow_drift=False, overwrite=False, plugins=()):
         loaded, manager = self.load(*overrides, plugins=plugins)
         options = RunOptions(
             run_dir=self.dir,
@@ -90,6 +90,7 @@ class Stage:
             show_samples=None,
             command=("axisrl", "run"),
             allow_drift=allow_drift,
+            overwrite=overwrite,
             cache_dir=self.dir.parent / "cache",
         )
         return run(loaded, manager, options)

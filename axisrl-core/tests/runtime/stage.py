@@ -47,6 +47,7 @@ def axisrl_verifiers():
             config=f"{__name__}:OddConfig",
             deterministic=False,
         ),
+        VerifierComponent(name="late", target=f"{__name__}:Late", deterministic=False),
     ]
 
 
@@ -120,6 +121,18 @@ class Odd:
         if self.how == "cannot":
             return Verdict(score=None, error="judge is down")
         return Verdict(score=float(self.how))
+
+
+class Late:
+    """Judges the first update's rollouts, and breaks after the weights have changed."""
+
+    def __init__(self, config, context):
+        pass
+
+    async def verify(self, task, rollout):
+        if any(node.versions is not None and node.versions.any() for node in rollout.trace):
+            raise RuntimeError("verifier bug")
+        return Verdict(score=1.0, passed=True)
 
 
 class Engine(ScriptedEngine):

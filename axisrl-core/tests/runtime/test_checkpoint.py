@@ -1,6 +1,8 @@
 import asyncio
+import itertools
 import json
 import logging
+import os
 
 import pytest
 
@@ -62,6 +64,46 @@ def test_the_same_step_can_be_saved_again(tmp_path):
     save(tmp_path, 1, tokens=1)
     save(tmp_path, 1, tokens=2)
     assert read_state(latest(tmp_path)).tokens == 2
+
+
+class Killed(BaseException):
+    """Stands for a kill: no handler of ``Exception`` sees it."""
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_kill_at_any_moment_of_a_save_leaves_a_checkpoint_that_loads(
+    tmp_path, monkeypatch, keep, again
+):
+    """``again``: the step is saved a second time, with another state."""
+    moments = ("replace", "fsync", "unlink", "rmdir", "mkdir", "open")
+    for fatal in range(1000):
+        run_dir = tmp_path / str(fatal)
+        save(run_dir, 1, tokens=1)
+        step = 1 if again else 2
+        with monkeypatch.context() as patched:
+            calls = itertools.count()
+            for name in moments:
+                patched.setattr(os, name, killing(getattr(os, name), calls, fatal))
+            try:
+                save(run_dir, step, tokens=2, keep=keep)
+            except Killed:
+                pass
+            else:
+                break
+        state = read_state(latest(run_dir))
+        assert (state.step, state.tokens) in ((1, 1), (step, 2))
+    assert fatal > 3
+    assert read_state(latest(run_dir)).tokens == 2
+
+
+def killing(real, calls, fatal):
+    def call(*args, **kwargs):
+        if next(calls) == fatal:
+            raise Killed
+        return real(*args, **kwargs)
+
+    return call
 
 
 def test_steps_of_seven_digits_are_newer_than_those_of_six(tmp_path):

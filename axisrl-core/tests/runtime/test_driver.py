@@ -10,8 +10,16 @@ import threading
 import numpy as np
 import pytest
 
-from axisrl.errors import CheckpointError, ConfigError, PluginMismatch, RunFailed
+from axisrl.errors import (
+    CheckpointError,
+    ConfigError,
+    EnvironmentProblem,
+    PluginMismatch,
+    RunFailed,
+    UsageError,
+)
 from axisrl.runtime.checkpoint import latest, read_state
+from axisrl.runtime.claim import claimed
 
 
 def untimed(metrics):
@@ -143,6 +151,95 @@ def test_a_changed_plugin_version_at_resume_is_refused_and_named(stage):
     with pytest.raises(PluginMismatch, match=r"gone: then d 1.0, now has none"):
         stage(resume=True)
     assert stage(resume=True, allow_drift=True).step == 4
+
+
+def test_a_run_that_goes_on_elsewhere_is_not_resumed(stage):
+    stage("train.updates=2")
+    before = (stage.dir / "metrics.jsonl").read_bytes()
+    with claimed(stage.dir), pytest.raises(UsageError, match="goes on in another process"):
+        stage("train.updates=2", resume=True)
+    assert (stage.dir / "metrics.jsonl").read_bytes() == before
+
+
+def test_resuming_a_completed_run_changes_nothing_and_completes_again(stage):
+    stage()
+    before = contents(stage.dir)
+    result = stage(resume=True)
+    assert (result.outcome, result.step) == ("completed", 4)
+    assert contents(stage.dir) == before
+
+
+def contents(run_dir):
+    """Every file but those that say what happened when."""
+    files = [path for path in sorted(run_dir.rglob("*")) if path.is_file()]
+    timed = ("manifest.json", "events.jsonl")
+    return {path: path.read_bytes() for path in files if path.name not in timed}
+
+
+def test_a_resumed_run_keeps_how_it_was_started_and_lists_how_it_went_on(stage):
+    stage("train.updates=2")
+    first = stage.manifest
+    stage("train.updates=2", resume=True)
+    again = stage.manifest
+    assert (again["created"], again["command"]) == (first["created"], first["command"])
+    assert [entry["step"] for entry in again["resumed"]] == [2]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["model=/nowhere", "dataset={use: core/tasks, path: /nowhere.jsonl}"]
+)
+def test_what_is_missing_is_found_before_anything_is_written_or_removed(stage, wrong):
+    with pytest.raises(EnvironmentProblem):
+        stage(wrong)
+    assert not stage.dir.exists()
+    stage("train.updates=2")
+    before = contents(stage.dir)
+    with pytest.raises(EnvironmentProblem):
+        stage(wrong, overwrite=True)
+    assert contents(stage.dir) == before
+
+
+def test_overwriting_starts_from_an_empty_folder(stage):
+    stage("train.updates=4")
+    stage("train.updates=2", overwrite=True)
+    assert [line["step"] for line in stage.metrics] == [0, 1, 2]
+    assert not (stage.dir / "rollouts" / "step-000003.jsonl").exists()
+
+
+def test_an_error_while_saving_does_not_hide_why_the_run_failed(stage, monkeypatch):
+    def full(self, path):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("axisrl.testing.fakes.ScriptedTrainer.save", full)
+    with pytest.raises(RunFailed, match="rollouts failed"):
+        stage("checkpoint.every=0", "verifiers.odd=stage/late")
+
+
+@pytest.mark.parametrize("updates_per_sync", [1, 2])
+def test_a_run_killed_at_any_update_ends_as_if_it_never_was(stage, tmp_path, updates_per_sync):
+    """Epochs of 3 tasks and windows of 2 or 4: the kills come at epoch edges and inside them."""
+    sizes = ("dataset.size=3", f"train.updates_per_sync={updates_per_sync}", "train.updates=6")
+    stage(*sizes)
+    whole, weights = contents_untimed(stage), final_weights(stage.dir)
+    for fatal in range(2, 7):
+        stage.dir = tmp_path / f"killed-{updates_per_sync}-{fatal}"
+        with pytest.raises(RunFailed, match="scripted failure"):
+            stage(*sizes, f"trainer.fail_at_step={fatal}")
+        if latest(stage.dir) is None:
+            continue  # before the first border: it starts anew
+        stage(*sizes, resume=True)
+        assert contents_untimed(stage) == whole
+        assert np.array_equal(final_weights(stage.dir), weights)
+
+
+def contents_untimed(stage):
+    """Metrics, and the rows of every rollout file without their durations."""
+    rows = {}
+    for path in sorted((stage.dir / "rollouts").iterdir()):
+        rows[path.name] = stage.rollouts(path.stem)
+        for row in rows[path.name]:
+            del row["summary"]["seconds"]
+    return untimed(stage.metrics), rows
 
 
 def test_a_loss_that_needs_what_the_trainer_lacks_is_refused_before_the_first_rollout(stage):

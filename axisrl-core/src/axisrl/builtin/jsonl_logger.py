@@ -1,9 +1,9 @@
 """``core/jsonl``: one line a step in ``metrics.jsonl`` of the run folder.
 
 A line is ``{"step": ..., "time": <unix seconds>, name: value, ...}``, written in one piece and at
-once. On resume every line after the checkpoint's step is cut, as is one that a killed run left
-unfinished, so the file ends up as an uninterrupted run's. NaN and infinities, which JSON lacks, are
-null. It keeps no rollouts: those are in ``rollouts/``.
+once. On resume every line that the checkpoint does not know of is cut, as is one that a killed run
+left unfinished, so the file ends up as an uninterrupted run's. NaN and infinities, which JSON
+lacks, are null. It keeps no rollouts: those are in ``rollouts/``.
 """
 
 from __future__ import annotations
@@ -31,9 +31,13 @@ class JsonlLogger:
         self._last: int | None = None
 
     def start(self, run: RunInfo, resume: Mapping[str, Any] | None) -> None:
-        """A fresh run starts an empty file; a resumed one keeps the steps of its checkpoint."""
+        """A fresh run starts an empty file; a resumed one keeps the steps of its checkpoint.
+
+        The step of the checkpoint itself may come again: its evaluation was still owed.
+        """
         path = run.run_dir / FILE
-        kept = [] if run.resumed_from is None else _lines_until(path, run.resumed_from)
+        last = run.resumed_from if resume is None else resume["step"]
+        kept = [] if last is None else _lines_until(path, last)
         self._last = _step(kept[-1]) if kept else None
         draft = path.with_suffix(".jsonl.part")
         path.parent.mkdir(parents=True, exist_ok=True)

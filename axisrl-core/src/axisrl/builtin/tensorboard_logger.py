@@ -1,8 +1,8 @@
 """``core/tensorboard``: event files under ``tensorboard/`` of the run folder, without torch.
 
 It writes with TensorBoard's own writer and flushes every step. A resumed run opens a new event file
-that begins with a session start at the step after the checkpoint: readers then drop what a killed
-run logged beyond it. It shows scalars alone.
+that begins with a session start after the last step its checkpoint knows of: readers then drop what
+a killed run logged beyond it. It shows scalars alone.
 """
 
 from __future__ import annotations
@@ -27,26 +27,29 @@ class TensorBoardLogger:
 
     def __init__(self, config: NoConfig, context: BuildContext) -> None:
         self._writer: Any = None
+        self._last: int | None = None
 
     def start(self, run: RunInfo, resume: Mapping[str, Any] | None) -> None:
         """Open a new event file."""
         self._writer = EventFileWriter(str(run.run_dir / FOLDER))
+        self._last = run.resumed_from if resume is None else resume["step"]
         if run.resumed_from is not None:
-            session = SessionLog(status=SessionLog.START)
-            self._add(run.resumed_from + 1, session_log=session)
+            begin = 0 if self._last is None else self._last + 1
+            self._add(begin, session_log=SessionLog(status=SessionLog.START))
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """One event with every value."""
         entries = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
         self._add(step, summary=Summary(value=entries))
         self._writer.flush()
+        self._last = step
 
     def rollouts(self, step: int, rows: Sequence[RolloutRow]) -> None:
         """Not shown here."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: the step of the checkpoint says where to go on."""
-        return {}
+        """The last step written."""
+        return {"step": self._last}
 
     def finish(self, outcome: str) -> None:
         """Close the event file."""

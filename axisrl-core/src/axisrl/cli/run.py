@@ -79,8 +79,8 @@ def execute(arguments: Arguments) -> int:
         write = not target.resume and not target.occupied(folder)
         _dry_run(loaded, folder, manager, write=write)
         return 0
-    target.prepare(loaded, folder, rewrite=bool(drift))
-    return _start(loaded, folder, manager, arguments)
+    overwrite = arguments.overwrite and target.occupied(folder)
+    return _start(loaded, folder, manager, arguments, overwrite=overwrite)
 
 
 def _manager(arguments: Arguments) -> PluginManager:
@@ -102,7 +102,14 @@ def _dry_run(loaded: LoadedConfig, folder: Path, manager: PluginManager, *, writ
         click.echo(f"\nnothing was started; the run in {folder} is untouched")
 
 
-def _start(loaded: LoadedConfig, folder: Path, manager: PluginManager, arguments: Arguments) -> int:
+def _start(
+    loaded: LoadedConfig,
+    folder: Path,
+    manager: PluginManager,
+    arguments: Arguments,
+    *,
+    overwrite: bool,
+) -> int:
     from axisrl.cli.paths import cache_root
     from axisrl.runtime import driver
     from axisrl.runtime.options import RunOptions
@@ -111,6 +118,7 @@ def _start(loaded: LoadedConfig, folder: Path, manager: PluginManager, arguments
         run_dir=folder,
         cache_dir=cache_root(),
         resume=arguments.resume is not None,
+        overwrite=overwrite,
         allow_drift=arguments.allow_drift,
         plain=arguments.plain or not sys.stdout.isatty(),
         show_samples=arguments.show_samples,

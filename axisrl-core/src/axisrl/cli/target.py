@@ -7,7 +7,6 @@ another name. A folder that holds only a dry run's ``config.yaml`` is no run yet
 from __future__ import annotations
 
 import shlex
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from axisrl.cli.arguments import Arguments, checked_name
 from axisrl.cli.paths import output_root
-from axisrl.config.load import RunRequest, stored_tree, write_config
+from axisrl.config.load import RunRequest, stored_tree
 from axisrl.config.overrides import differences
 from axisrl.config.recipe import CONFIG_FILE
 from axisrl.errors import CheckpointError, ConfigError, UsageError
@@ -82,14 +81,6 @@ class Target:
                 fix="leave the settings out, or go on with them: add --allow-drift",
             )
         return lines
-
-    def prepare(self, loaded: LoadedConfig, folder: Path, *, rewrite: bool) -> None:
-        """Clear the folder of a run that is overwritten; keep the settings a resumed one drifts
-        to. A fresh run's are written by the driver."""
-        if self.resume and rewrite:
-            write_config(loaded, folder)
-        elif self.arguments.overwrite and self.occupied(folder):
-            shutil.rmtree(folder)
 
     def _check_overwrite(self, folder: Path) -> None:
         if not is_run(folder):

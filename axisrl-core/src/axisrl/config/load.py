@@ -87,10 +87,21 @@ def load_run(request: RunRequest, manager: PluginManager) -> LoadedConfig:
 
 def write_config(loaded: LoadedConfig, folder: Path) -> Path:
     """Write ``config.yaml`` with origins into the run's folder; returns its path."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = folder / CONFIG_FILE
     path.write_text(render(loaded.tree, loaded.origins), encoding="utf-8")
     return path
+
+
+def make_folder(folder: Path) -> None:
+    """Make a run's folder where it is not there yet. Raises ``UsageError`` when it cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise UsageError(
+            f"the run's folder {folder} cannot be made: {problem.strerror}",
+            fix="choose another --run-dir, or set AXISRL_OUTPUT_DIR",
+        ) from problem
 
 
 def stored_tree(run_dir: Path) -> dict[str, Any]:

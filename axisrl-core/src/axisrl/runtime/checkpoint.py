@@ -2,7 +2,8 @@
 
 1. Everything is written into a hidden temporary folder, every file is fsynced, the folder is
    renamed to
-   ``step-000012``, and ``COMPLETE`` is written last. Only a folder with that marker counts.
+   ``step-000012``, and ``COMPLETE`` is written last. Only a folder with that marker counts, and
+   it is never taken away before a newer one has it.
 2. :func:`latest` names an unfinished one and goes on to the one before it.
 3. ``state.json`` is the driver's part; ``trainer/`` is whatever the trainer backend saved. Nothing
    is pickled.
@@ -24,6 +25,7 @@ from axisrl.errors import CheckpointError
 from axisrl.runtime.actors import ActorHandle
 
 _MARKER = "COMPLETE"
+_STATE = "state.json"
 _FOLDER = re.compile(r"step-(\d{6,})$")
 _LOGGER = logging.getLogger("axisrl.checkpoint")
 
@@ -49,17 +51,23 @@ class RunState:
 async def save_checkpoint(
     run_dir: Path, state: RunState, trainer: ActorHandle, *, keep: int
 ) -> Path:
-    """Write a checkpoint of ``state`` and the trainer, then drop all but the ``keep`` newest."""
+    """Write a checkpoint of ``state`` and the trainer, then drop all but the ``keep`` newest.
+
+    The trainer moves in steps alone, so of a step that is saved again only ``state`` is written.
+    """
     folder = run_dir / "checkpoints"
     final = folder / f"step-{state.step:06d}"
+    if (final / _MARKER).exists():
+        _replace_state(final, state)
+        return final
     temporary = folder / f".{final.name}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     (temporary / "trainer").mkdir(parents=True)
     await trainer.call("save", temporary / "trainer")
-    (temporary / "state.json").write_text(json.dumps(dataclasses.asdict(state), indent=1))
+    _write_state(temporary / _STATE, state)
     for path in sorted(temporary.rglob("*")):
         _fsync(path)
-    shutil.rmtree(final, ignore_errors=True)  # the same step saved again, or an unfinished one
+    shutil.rmtree(final, ignore_errors=True)  # an unfinished one
     os.replace(temporary, final)
     (final / _MARKER).write_text("")
     for path in (final / _MARKER, final, folder):
@@ -80,12 +88,24 @@ def latest(run_dir: Path) -> Path | None:
 def read_state(checkpoint: Path) -> RunState:
     """The driver's part. Raises ``CheckpointError`` when it cannot be read."""
     try:
-        return RunState(**json.loads((checkpoint / "state.json").read_text()))
+        return RunState(**json.loads((checkpoint / _STATE).read_text()))
     except (OSError, ValueError, TypeError) as problem:
         raise CheckpointError(
             f"checkpoint {checkpoint} cannot be read: {problem}",
             fix="remove that folder to resume from the one before it",
         ) from problem
+
+
+def _write_state(path: Path, state: RunState) -> None:
+    path.write_text(json.dumps(dataclasses.asdict(state), indent=1))
+
+
+def _replace_state(checkpoint: Path, state: RunState) -> None:
+    temporary = checkpoint / f".{_STATE}.tmp"
+    _write_state(temporary, state)
+    _fsync(temporary)
+    os.replace(temporary, checkpoint / _STATE)
+    _fsync(checkpoint)
 
 
 def _numbered(folder: Path) -> list[tuple[int, Path]]:

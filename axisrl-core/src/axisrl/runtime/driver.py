@@ -1,8 +1,9 @@
 """Driver: one call from a resolved config to a finished run folder.
 
-1. Make the folder and its manifest, resolve the model, build the loggers, assemble the parts.
-2. Train until done, interrupted (SIGTERM, SIGINT) or failed.
-3. However it ended: a checkpoint where the state is whole, the manifest's state, loggers finished,
+1. Find the checkpoint, the model and the data, build the loggers: nothing is written before.
+2. Claim the folder, write its manifest, assemble the parts.
+3. Train until done, interrupted (SIGTERM, SIGINT) or failed.
+4. However it ended: a checkpoint where the state is whole, the manifest's state, loggers finished,
    actors ended.
 
 It decides nothing about the algorithm (:mod:`axisrl.runtime.controller`).
@@ -14,13 +15,14 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from axisrl.config.load import LoadedConfig, write_config
+from axisrl.config.load import LoadedConfig, make_folder, write_config
 from axisrl.config.schema import RunConfig, Use
 from axisrl.errors import CheckpointError, PluginMismatch
 from axisrl.models import resolve_model
@@ -30,11 +32,12 @@ from axisrl.plugins.manager import PluginManager
 from axisrl.plugins.manifest import PluginManifest
 from axisrl.runtime.actors import ActorBoot, build_component
 from axisrl.runtime.checkpoint import RunState, latest, read_state
+from axisrl.runtime.claim import claimed
 from axisrl.runtime.controller import Controller, Interrupted
 from axisrl.runtime.loggers import LoggerGroup
-from axisrl.runtime.manifest import new_manifest, read_manifest, write_manifest
+from axisrl.runtime.manifest import continued, new_manifest, read_manifest, write_manifest
 from axisrl.runtime.options import RunOptions
-from axisrl.runtime.parts import RunParts, assemble
+from axisrl.runtime.parts import DriverSide, RunParts, assemble
 from axisrl.types import ModelSpec
 
 _LOGGER = logging.getLogger("axisrl.run")
@@ -67,22 +70,31 @@ class _Driver:
         self._manifest: dict[str, Any] = {}
 
     async def run(self) -> RunResult:
-        resume = self._open_folder()
-        loggers = LoggerGroup([])
-        try:
-            boot = self._boot()
-            loggers = self._loggers(boot)
-            parts = await assemble(boot, self._plugins, loggers)
+        resume = self._find_checkpoint() if self._options.resume else None
+        boot = self._boot()
+        driver = DriverSide(boot, self._plugins, self._loggers(boot))
+        if self._options.overwrite:
+            shutil.rmtree(self._run_dir)
+        make_folder(self._run_dir)
+        with claimed(self._run_dir):
+            self._open_folder(resume[1] if resume else None)
             try:
-                outcome = await self._train(parts, resume)
-            finally:
-                self._manifest["step"] = parts.state.step
-                await parts.close()
-        except BaseException as error:
-            self._close(loggers, "failed", f"{type(error).__name__}: {error}")
-            raise
-        self._close(loggers, outcome, "")
+                outcome = await self._assembled(driver, resume)
+            except BaseException as error:
+                self._close(driver.loggers, "failed", f"{type(error).__name__}: {error}")
+                raise
+            self._close(driver.loggers, outcome, "")
         return RunResult(outcome=outcome, run_dir=self._run_dir, step=self._manifest["step"])
+
+    async def _assembled(
+        self, driver: DriverSide, resume: tuple[Path, RunState] | None
+    ) -> Literal["completed", "interrupted"]:
+        parts = await assemble(driver)
+        try:
+            return await self._train(parts, resume)
+        finally:
+            self._manifest["step"] = parts.state.step
+            await parts.close()
 
     async def _train(
         self, parts: RunParts, resume: tuple[Path, RunState] | None
@@ -98,26 +110,27 @@ class _Driver:
                 await parts.save()
                 return "interrupted"
             except Exception:  # re-raised; what the run has learnt so far is not lost with it
-                if parts.saved_step < parts.state.step and not controller.inside_window:
-                    await parts.save()
+                if not controller.inside_window and parts.state.step:
+                    await _rescue(parts)
                 raise
             await parts.save()
             return "completed"
 
-    def _open_folder(self) -> tuple[Path, RunState] | None:
-        """Make the run folder, or find where to go on in an existing one."""
-        plugins = self._plugins.manifest()
-        resume = self._find_checkpoint(plugins) if self._options.resume else None
-        self._run_dir.mkdir(parents=True, exist_ok=True)
-        if resume is None:
-            write_config(self._loaded, self._run_dir)
+    def _open_folder(self, resumed: RunState | None) -> None:
+        """Write what the folder says of this start."""
         name = self._config.name or self._run_dir.name
-        command = self._options.command
-        self._manifest = new_manifest(name, self._loaded.recipe, command, plugins.to_dict())
+        plugins = self._plugins.manifest().to_dict()
+        fresh = new_manifest(name, self._loaded.recipe, self._options.command, plugins)
+        if resumed is None or self._options.allow_drift:
+            write_config(self._loaded, self._run_dir)
+        if resumed is None:
+            self._manifest = fresh
+        else:
+            before = read_manifest(self._run_dir) or {}
+            self._manifest = continued(fresh, before, resumed.step)
         write_manifest(self._run_dir, self._manifest)
-        return resume
 
-    def _find_checkpoint(self, plugins: PluginManifest) -> tuple[Path, RunState]:
+    def _find_checkpoint(self) -> tuple[Path, RunState]:
         checkpoint = latest(self._run_dir)
         if checkpoint is None:
             raise CheckpointError(
@@ -126,7 +139,7 @@ class _Driver:
             )
         stored = (read_manifest(self._run_dir) or {}).get("plugins", {})
         before = PluginManifest.from_dict(stored)
-        changed = before.differences(plugins, mine="then", theirs="now")
+        changed = before.differences(self._plugins.manifest(), mine="then", theirs="now")
         if changed and not self._options.allow_drift:
             raise PluginMismatch(
                 f"plugins changed since the run started: {'; '.join(changed)}",
@@ -180,6 +193,14 @@ class _Driver:
         self._plugins.run_finished(RunFinished(outcome=outcome, error=error))
         self._manifest |= {"state": outcome, "error": error}
         write_manifest(self._run_dir, self._manifest)
+
+
+async def _rescue(parts: RunParts) -> None:
+    """Save what a run that failed at a border has learnt; its own error is the one that counts."""
+    try:
+        await parts.save()
+    except Exception as error:  # noqa: BLE001 - see above
+        _LOGGER.warning("the state of step %d could not be saved: %s", parts.state.step, error)
 
 
 @contextlib.contextmanager

@@ -44,6 +44,15 @@ def new_manifest(
     }
 
 
+def continued(manifest: dict[str, Any], before: dict[str, Any], step: int) -> dict[str, Any]:
+    """``manifest`` of a run that goes on after ``step``: how and when it was first started stays,
+    and each start after that is listed under ``resumed``."""
+    first = {key: before[key] for key in ("created", "command") if key in before}
+    again = {"time": manifest["created"], "command": manifest["command"], "step": step}
+    resumed = [*before.get("resumed", ()), again]
+    return manifest | first | {"step": step, "resumed": resumed}
+
+
 def write_manifest(run_dir: Path, manifest: dict[str, Any]) -> None:
     """Replace the file in one step."""
     manifest["updated"] = time.time()

@@ -16,6 +16,8 @@ class RunOptions:
     """Where fetched models are kept."""
     resume: bool = False
     """Go on from the newest complete checkpoint of ``run_dir``."""
+    overwrite: bool = False
+    """Remove ``run_dir`` first, once everything a new run needs is found."""
     allow_drift: bool = False
     """Go on although plugins or settings are not those the run was started with."""
     plain: bool = False

@@ -19,7 +19,7 @@ from axisrl.config.schema import RunConfig, Use
 from axisrl.plugins import Kind
 from axisrl.plugins.events import CheckpointSaved, RolloutFinished
 from axisrl.plugins.manager import PluginManager
-from axisrl.protocols import HandleStore
+from axisrl.protocols import Advantage, HandleStore, TaskDataset
 from axisrl.runtime.actors import ActorBoot, ActorHandle, build_component
 from axisrl.runtime.checkpoint import RunState, save_checkpoint
 from axisrl.runtime.collect import Collector
@@ -56,8 +56,8 @@ class RunParts:
     loggers: LoggerGroup
     spans: SpanLog
     state: RunState = field(default_factory=RunState)
-    saved_step: int = 0
-    """Step of the newest checkpoint."""
+    saved: RunState | None = None
+    """What the newest checkpoint holds."""
 
     @property
     def evaluation_due(self) -> bool:
@@ -74,19 +74,20 @@ class RunParts:
         """Every N; the end of a run saves anyway."""
         return _crosses(self.config.checkpoint.every, self.state.step, self.config)
 
-    async def save(self) -> Path:
-        """Write a checkpoint of the present state."""
+    async def save(self) -> None:
+        """Write a checkpoint of the present state, unless the newest one holds it already."""
         self.state = dataclasses.replace(self.state, loggers=dict(self.loggers.state_dict()))
+        if self.state == self.saved:
+            return
         with self.spans.span("checkpoint", step=self.state.step):
             keep = self.config.checkpoint.keep
             path = await save_checkpoint(self.run_dir, self.state, self.trainer, keep=keep)
-        self.saved_step = self.state.step
+        self.saved = self.state
         self.plugins.checkpoint_saved(CheckpointSaved(step=self.state.step, path=path))
-        return path
 
     async def resume(self, checkpoint: Path, state: RunState) -> None:
         """Bring the trainer, the engines and the run folder to a saved state."""
-        self.state, self.saved_step = state, state.step
+        self.state = self.saved = state
         await self.trainer.call("load", checkpoint / "trainer")
         timeout = self.config.placement.sync_timeout_s
         await sync_weights(self.trainer, self.engines, (0, state.version), timeout)
@@ -107,10 +108,10 @@ class RunParts:
         self.spans.close()
 
 
-async def assemble(boot: ActorBoot, plugins: PluginManager, loggers: LoggerGroup) -> RunParts:
+async def assemble(driver: DriverSide) -> RunParts:
     """Start every actor of a run. On an error whatever already runs is ended before it is
     raised."""
-    driver = DriverSide(boot, plugins, loggers)
+    boot = driver.boot
     store: HandleStore = driver.build("store", boot.config.store, "store")
     placement: Placement | None = None
     try:
@@ -120,7 +121,7 @@ async def assemble(boot: ActorBoot, plugins: PluginManager, loggers: LoggerGroup
         return RunParts(
             config=boot.config,
             run_dir=boot.run_dir,
-            plugins=plugins,
+            plugins=driver.plugins,
             store=store,
             placement=placement,
             trainer=crew.trainer,
@@ -128,7 +129,7 @@ async def assemble(boot: ActorBoot, plugins: PluginManager, loggers: LoggerGroup
             recorder=crew.recorder,
             collector=driver.collector(pool),
             evaluator=driver.evaluator(pool),
-            loggers=loggers,
+            loggers=driver.loggers,
             spans=SpanLog(boot.run_dir / "events.jsonl"),
         )
     except BaseException:
@@ -166,38 +167,44 @@ async def _crew(boot: ActorBoot, placement: Placement) -> _Crew:
 
 
 class DriverSide:
-    """The components that live in the driver: dataset, advantage, evaluation; and its ears."""
+    """The components that live in the driver: dataset, advantage, evaluation; and its ears.
+
+    Making one reads the data and writes nothing: what is missing is found before a run begins.
+    """
 
     def __init__(self, boot: ActorBoot, plugins: PluginManager, loggers: LoggerGroup) -> None:
-        self._boot = boot
-        self._plugins = plugins
-        self._loggers = loggers
+        self.boot = boot
+        self.plugins = plugins
+        self.loggers = loggers
+        config, plan = boot.config, boot.config.eval
+        self._tasks: TaskDataset = self.build("dataset", config.dataset, "dataset")
+        self._advantage: Advantage = self.build("advantage", config.advantage, "advantage")
+        self._held_out: TaskDataset | None = (
+            None if plan is None else self.build("dataset", plan.dataset, "eval.dataset")
+        )
 
     def build(self, kind: Kind, use: Use, path: str) -> Any:
         """A component from its place in the config."""
-        services = {"model": self._boot.model}
-        return build_component(self._plugins, self._boot, services, (kind, use, path))
+        services = {"model": self.boot.model}
+        return build_component(self.plugins, self.boot, services, (kind, use, path))
 
     def collector(self, pool: RolloutPool) -> Collector:
         """What fills training windows."""
-        config = self._boot.config
-        dataset = self.build("dataset", config.dataset, "dataset")
-        advantage = self.build("advantage", config.advantage, "advantage")
-        return Collector(config, pool, TaskSampler(dataset, config.seed), advantage)
+        config = self.boot.config
+        return Collector(config, pool, TaskSampler(self._tasks, config.seed), self._advantage)
 
     def evaluator(self, pool: RolloutPool) -> Evaluator | None:
         """What measures held-out tasks, when the config asks for it."""
-        plan = self._boot.config.eval
-        if plan is None:
+        config = self.boot.config
+        if config.eval is None or self._held_out is None:
             return None
-        dataset = self.build("dataset", plan.dataset, "eval.dataset")
-        return Evaluator(plan, dataset, pool, self._boot.config.rollout.sampling)
+        return Evaluator(config.eval, self._held_out, pool, config.rollout.sampling)
 
     def rollout_finished(self, summary: RolloutSummary, done: int, total: int) -> None:
         """Tell the plugins and the progress display that one came home."""
-        self._plugins.rollout_finished(RolloutFinished(summary=summary))
+        self.plugins.rollout_finished(RolloutFinished(summary=summary))
         phase = "evaluate" if summary.id.startswith("eval") else "rollout"
-        self._loggers.progress(phase, done, total)
+        self.loggers.progress(phase, done, total)
 
 
 def _crosses(every: int, step: int, config: RunConfig) -> bool:
