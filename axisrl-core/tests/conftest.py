@@ -277,3 +277,20 @@ def toy(site: Site) -> Site:
     """A site with the plugin ``toy``: one component of every kind that a run needs, two recipes."""
     site.add("toy", TOY, files=TOY_FILES)
     return site
+
+
+@pytest.fixture(scope="session")
+def local_ray(tmp_path_factory):
+    """A Ray of two CPUs for the whole session, with little memory; its value is where it spills."""
+    ray = pytest.importorskip("ray", reason="the extra axisrl-core[ray] is not installed")
+    spill = tmp_path_factory.mktemp("spill")
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        object_store_memory=100 << 20,
+        object_spilling_directory=str(spill),
+        configure_logging=False,
+        log_to_driver=False,
+    )
+    yield spill
+    ray.shutdown()

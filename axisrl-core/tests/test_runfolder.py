@@ -52,6 +52,13 @@ def test_last_metrics_are_read_from_the_end_of_a_long_file(run_dir):
     assert RunFolder(run_dir).last_metrics["step"] == 1999
 
 
+def test_the_last_reward_is_found_where_the_last_update_of_a_window_has_none(run_dir):
+    assert RunFolder(run_dir).last_reward == 0.75
+    append(run_dir / "metrics.jsonl", '{"step": 4, "loss/total": 0.5}\n')
+    assert RunFolder(run_dir).last_reward == 0.75
+    assert RunFolder(run_dir / "nowhere").last_reward is None
+
+
 def test_rollout_files_are_found_by_kind_and_step(run_dir):
     run = RunFolder(run_dir)
     assert run.rollout_steps("eval") == [0, 3]

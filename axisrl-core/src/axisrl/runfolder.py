@@ -23,8 +23,10 @@ from axisrl.runtime.manifest import State, read_manifest
 RolloutKind = Literal["step", "eval"]
 
 _ROLLOUT_FILE = re.compile(r"(step|eval)-(\d+)\.jsonl$")
-_CHECKPOINT = re.compile(r"step-(\d+)$")
-_COMPLETE = "COMPLETE"
+CHECKPOINT = re.compile(r"step-(\d{6,})$")
+"""Name of a checkpoint's folder under ``checkpoints/``."""
+COMPLETE = "COMPLETE"
+"""The file that ends a checkpoint; a folder without it is an unfinished one."""
 _TAIL_BYTES = 1 << 16
 
 
@@ -56,13 +58,13 @@ class RunFolder:
     @property
     def last_metrics(self) -> dict[str, Any]:
         """The newest step's metrics from the end of the file; empty when there are none."""
-        try:
-            with (self.path / "metrics.jsonl").open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-                lines = file.read().decode("utf-8", "replace").splitlines()
-        except OSError:
-            return {}
-        return next((entry for line in reversed(lines) if (entry := _parse(line))), {})
+        return next(self._newest_metrics(), {})
+
+    @property
+    def last_reward(self) -> float | None:
+        """The newest mean training reward; of the updates of one window the first has it."""
+        found = (reward_of(entry) for entry in self._newest_metrics())
+        return next((reward for reward in found if reward is not None), None)
 
     def rollout_steps(self, kind: RolloutKind) -> list[int]:
         """Steps that have a rollout file of this kind, increasing."""
@@ -85,7 +87,7 @@ class RunFolder:
         return sorted(
             int(match[1])
             for folder in folders
-            if (match := _CHECKPOINT.match(folder.name)) and (folder / _COMPLETE).exists()
+            if (match := CHECKPOINT.match(folder.name)) and (folder / COMPLETE).exists()
         )
 
     @property
@@ -123,6 +125,16 @@ class RunFolder:
         if self.state not in ("failed", "interrupted") or not self.checkpoints:
             return ""
         return f"axisrl run --resume {shlex.quote(str(self.path))}"
+
+    def _newest_metrics(self) -> Iterator[dict[str, Any]]:
+        """Steps from the end of the file backwards, as far as its last bytes reach."""
+        try:
+            with (self.path / "metrics.jsonl").open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                lines = file.read().decode("utf-8", "replace").splitlines()
+        except OSError:
+            return
+        yield from (entry for line in reversed(lines) if (entry := _parse(line)))
 
     def _rollout_files(self) -> Iterator[tuple[str, int, Path]]:
         try:

@@ -40,22 +40,6 @@ def context(tmp_path, clock):
 
 
 @pytest.fixture(scope="session")
-def local_ray(tmp_path_factory):
-    ray = pytest.importorskip("ray", reason="the extra axisrl-core[ray] is not installed")
-    spill = tmp_path_factory.mktemp("spill")
-    ray.init(
-        num_cpus=2,
-        include_dashboard=False,
-        object_store_memory=100 << 20,
-        object_spilling_directory=str(spill),
-        configure_logging=False,
-        log_to_driver=False,
-    )
-    yield spill
-    ray.shutdown()
-
-
-@pytest.fixture(scope="session")
 def ray_stores(local_ray, tmp_path_factory, clock_file):
     """Ray stores of one run for many tests: making its actors takes seconds."""
     from axisrl.builtin.ray_handles import RayHandleStore

@@ -106,11 +106,3 @@ class Stage:
     @property
     def manifest(self):
         return json.loads((self.dir / "manifest.json").read_text())
-
-
-def untimed(metrics):
-    """Metrics without what the clock decides."""
-    return [
-        {k: v for k, v in line.items() if not k.startswith("time") and not k.endswith("_per_s")}
-        for line in metrics
-    ]

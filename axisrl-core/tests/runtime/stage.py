@@ -105,15 +105,19 @@ class Bare:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OddConfig(Config):
     how: str = "raises"
+    of: int = 1
+    """Misbehaves for every so-manieth member of a group; the others score 1."""
 
 
 class Odd:
     """A verifier that does not judge."""
 
     def __init__(self, config, context):
-        self.how = config.how
+        self.how, self.of = config.how, config.of
 
     async def verify(self, task, rollout):
+        if rollout.member % self.of:
+            return Verdict(score=1.0, passed=True)
         if self.how == "hangs":
             await asyncio.Event().wait()
         if self.how == "raises":

@@ -1,6 +1,7 @@
 """Whole runs on the stage: what a run folder holds, how a run ends, and that a killed one goes on
 exactly."""
 
+import itertools
 import json
 import os
 import signal
@@ -17,9 +18,11 @@ from axisrl.errors import (
     PluginMismatch,
     RunFailed,
     UsageError,
+    WeightSyncError,
 )
 from axisrl.runtime.checkpoint import latest, read_state
 from axisrl.runtime.claim import claimed
+from axisrl.testing import fakes
 
 
 def untimed(metrics):
@@ -240,6 +243,70 @@ def contents_untimed(stage):
         for row in rows[path.name]:
             del row["summary"]["seconds"]
     return untimed(stage.metrics), rows
+
+
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [
+        ("ScriptedEngine.generate", 1),  # evaluation before the first update
+        ("ScriptedEngine.generate", 6),  # rollouts of the first window
+        ("ScriptedEngine.generate", 21),  # evaluation of step 2
+        ("ScriptedTrainer.step", 2),
+        ("ScriptedTrainer.weight_update", 2),
+        ("ScriptedTrainer.save", 2),
+        ("ScriptedTrainer.step", 4),
+    ],
+)
+def test_sigterm_in_any_phase_ends_at_a_border_and_resume_goes_on_exactly(
+    stage, tmp_path, monkeypatch, method, call
+):
+    stage()
+    whole, weights = contents_untimed(stage), final_weights(stage.dir)
+    stage.dir = tmp_path / "stopped"
+    name, _, attribute = method.partition(".")
+    owner = getattr(fakes, name)
+    real, calls = getattr(owner, attribute), itertools.count(1)
+
+    def stopping(*args):
+        if next(calls) == call:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, attribute, stopping)
+        assert stage().outcome == "interrupted"
+    assert stage.manifest["state"] == "interrupted"
+    assert stage(resume=True).outcome == "completed"
+    assert contents_untimed(stage) == whole
+    assert np.array_equal(final_weights(stage.dir), weights)
+
+
+@pytest.mark.parametrize("bad", ["version", "checksum", "never"])
+def test_no_rollout_starts_after_a_sync_that_is_not_echoed(stage, bad):
+    with pytest.raises(WeightSyncError, match=r"engine rank 0, on version 0,.* 1\b"):
+        stage(f"engine.bad_ack={bad}", "placement.sync_timeout_s=0.2")
+    names = sorted(path.stem for path in (stage.dir / "rollouts").iterdir())
+    assert names == ["eval-000000", "step-000001"]
+
+
+def test_a_scorer_that_never_returns_costs_its_rollouts_and_the_run_goes_on(stage):
+    stage(
+        "verifiers.odd={use: stage/odd, how: hangs, of: 3}",
+        "rollout.score_timeout_s=0.05",
+        "rollout.max_failed_fraction=0.9",
+        "train.updates=1",
+    )
+    (line,) = [line for line in stage.metrics if line["step"] == 1]
+    failed = [r for r in stage.rollouts("step-000001") if r["summary"]["reward"] is None]
+    assert line["rollout/verifier_error"] == len(failed) > 0
+    assert all("exact" in row["verdicts"] for row in failed)
+    assert all(row["advantage"] is None for row in failed)
+
+
+def test_every_configured_verifier_judges_every_scored_rollout(stage):
+    stage("verifiers.second=stage/exact", "train.updates=1")
+    for row in stage.rollouts("step-000001"):
+        assert row["verdicts"].keys() == {"exact", "second"}
 
 
 def test_a_loss_that_needs_what_the_trainer_lacks_is_refused_before_the_first_rollout(stage):

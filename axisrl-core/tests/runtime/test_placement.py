@@ -51,25 +51,11 @@ def boot(stage, model_folder, tmp_path):
     )
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    ray = pytest.importorskip("ray")
-    here = os.path.dirname(__file__)
-    ray.init(
-        num_cpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        runtime_env={"env_vars": {"PYTHONPATH": here}},
-    )
-    yield
-    ray.shutdown()
-
-
 @pytest.fixture(params=["inline", "ray"])
 def placement(request):
     if request.param == "inline":
         return InlinePlacement(store=None)
-    request.getfixturevalue("cluster")
+    request.getfixturevalue("local_ray")
     return RayPlacement(PlacementConfig(kind="ray"))
 
 
@@ -135,7 +121,7 @@ def test_plain_methods_of_an_inline_actor_run_in_one_thread_of_its_own(boot):
     assert places[0][1] != threading.current_thread().name
 
 
-def test_a_dead_ray_actor_is_a_failed_run_that_names_it(cluster, boot):
+def test_a_dead_ray_actor_is_a_failed_run_that_names_it(local_ray, boot):
     placement = RayPlacement(PlacementConfig(kind="ray"))
 
     async def work():
@@ -146,7 +132,7 @@ def test_a_dead_ray_actor_is_a_failed_run_that_names_it(cluster, boot):
         using(placement, work)
 
 
-def test_more_actors_than_the_cluster_holds_is_an_error_and_not_a_wait(cluster):
+def test_more_actors_than_the_cluster_holds_is_an_error_and_not_a_wait(local_ray):
     placement = RayPlacement(PlacementConfig(kind="ray", cpus_per_actor=0.5))
     placement.require([0.0] * 4)
     with pytest.raises(ConfigError, match=r"needs 2.5 CPU for 5 actors, the whole cluster has 2"):

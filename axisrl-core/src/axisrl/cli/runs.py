@@ -94,7 +94,7 @@ def _overview(run: RunFolder) -> dict[str, Any]:
         "created": run.manifest.get("created", ""),
         "state": run.state,
         "step": metrics.get("step"),
-        "reward": reward_of(metrics),
+        "reward": run.last_reward,
         "path": str(run.path),
         "resume": run.resume_command,
     }

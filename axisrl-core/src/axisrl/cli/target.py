@@ -24,9 +24,6 @@ from axisrl.runfolder import RunFolder
 if TYPE_CHECKING:
     from axisrl.config.load import LoadedConfig
 
-MARKER = "COMPLETE"
-"""The file that ends a checkpoint (:mod:`axisrl.runtime.checkpoint`)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -142,9 +139,9 @@ def require_checkpoint(folder: Path) -> None:
         raise UsageError(
             f"there is no run in {folder}", fix="axisrl runs lists them; start it without --resume"
         )
-    steps = sorted((folder / "checkpoints").glob("step-*"))
-    if any((step / MARKER).is_file() for step in steps):
+    if RunFolder(folder).checkpoints:
         return
+    steps = sorted((folder / "checkpoints").glob("step-*"))
     unfinished = f" (unfinished: {', '.join(step.name for step in steps)})" if steps else ""
     raise CheckpointError(
         f"the run {folder} has no checkpoint to go on from{unfinished}",

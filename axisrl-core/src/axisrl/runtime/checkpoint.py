@@ -15,18 +15,16 @@ import dataclasses
 import json
 import logging
 import os
-import re
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from axisrl.errors import CheckpointError
+from axisrl.runfolder import CHECKPOINT, COMPLETE
 from axisrl.runtime.actors import ActorHandle
 
-_MARKER = "COMPLETE"
 _STATE = "state.json"
-_FOLDER = re.compile(r"step-(\d{6,})$")
 _LOGGER = logging.getLogger("axisrl.checkpoint")
 
 
@@ -57,7 +55,7 @@ async def save_checkpoint(
     """
     folder = run_dir / "checkpoints"
     final = folder / f"step-{state.step:06d}"
-    if (final / _MARKER).exists():
+    if (final / COMPLETE).exists():
         _replace_state(final, state)
         return final
     temporary = folder / f".{final.name}.tmp"
@@ -69,8 +67,8 @@ async def save_checkpoint(
         _fsync(path)
     shutil.rmtree(final, ignore_errors=True)  # an unfinished one
     os.replace(temporary, final)
-    (final / _MARKER).write_text("")
-    for path in (final / _MARKER, final, folder):
+    (final / COMPLETE).write_text("")
+    for path in (final / COMPLETE, final, folder):
         _fsync(path)
     _drop_old(folder, keep)
     return final
@@ -79,9 +77,9 @@ async def save_checkpoint(
 def latest(run_dir: Path) -> Path | None:
     """The newest complete checkpoint; unfinished ones are named in a warning and ignored."""
     for _, path in sorted(_numbered(run_dir / "checkpoints"), reverse=True):
-        if (path / _MARKER).exists():
+        if (path / COMPLETE).exists():
             return path
-        _LOGGER.warning("checkpoint %s is unfinished (no %s file): ignored", path, _MARKER)
+        _LOGGER.warning("checkpoint %s is unfinished (no %s file): ignored", path, COMPLETE)
     return None
 
 
@@ -111,14 +109,14 @@ def _replace_state(checkpoint: Path, state: RunState) -> None:
 def _numbered(folder: Path) -> list[tuple[int, Path]]:
     if not folder.is_dir():
         return []
-    found = ((_FOLDER.match(path.name), path) for path in folder.iterdir())
+    found = ((CHECKPOINT.match(path.name), path) for path in folder.iterdir())
     return [(int(match[1]), path) for match, path in found if match]
 
 
 def _drop_old(folder: Path, keep: int) -> None:
-    complete = [p for _, p in sorted(_numbered(folder)) if (p / _MARKER).exists()]
+    complete = [p for _, p in sorted(_numbered(folder)) if (p / COMPLETE).exists()]
     for path in complete[: max(len(complete) - keep, 0)]:
-        (path / _MARKER).unlink()  # first, so that a kill in between leaves an unfinished one
+        (path / COMPLETE).unlink()  # first, so that a kill in between leaves an unfinished one
         shutil.rmtree(path)
 
 
