@@ -34,6 +34,7 @@ def axisrl_datasets():
             name="count", target=f"{FAKES}:CountDataset", config=f"{FAKES}:CountDatasetConfig"
         ),
         DatasetComponent(name="bare", target=f"{__name__}:Bare"),
+        DatasetComponent(name="none", target=f"{__name__}:Nothing"),
     ]
 
 
@@ -100,6 +101,13 @@ class Bare:
 
     def __getitem__(self, index):
         return Task(id=f"bare-{index}", data={})
+
+
+class Nothing(Bare):
+    """No task at all."""
+
+    def __len__(self):
+        return 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,6 +1,7 @@
 """Whole runs on the stage: what a run folder holds, how a run ends, and that a killed one goes on
 exactly."""
 
+import asyncio
 import itertools
 import json
 import os
@@ -248,6 +249,7 @@ def contents_untimed(stage):
 @pytest.mark.parametrize(
     ("method", "call"),
     [
+        ("ScriptedEngine.start", 1),  # models are being loaded
         ("ScriptedEngine.generate", 1),  # evaluation before the first update
         ("ScriptedEngine.generate", 6),  # rollouts of the first window
         ("ScriptedEngine.generate", 21),  # evaluation of step 2
@@ -279,6 +281,36 @@ def test_sigterm_in_any_phase_ends_at_a_border_and_resume_goes_on_exactly(
     assert stage(resume=True).outcome == "completed"
     assert contents_untimed(stage) == whole
     assert np.array_equal(final_weights(stage.dir), weights)
+
+
+@pytest.mark.parametrize("method", ["ScriptedTrainer.save", "ScriptedTrainer.stop"])
+def test_sigterm_after_the_last_update_changes_nothing(stage, monkeypatch, method):
+    name, _, attribute = method.partition(".")
+    real = getattr(getattr(fakes, name), attribute)
+
+    def stopping(*args):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(*args)
+
+    monkeypatch.setattr(getattr(fakes, name), attribute, stopping)
+    assert stage("checkpoint.every=0").outcome == "completed"
+    assert stage.manifest["state"] == "completed"
+
+
+def test_an_engine_that_hangs_does_not_keep_a_failed_run_from_ending(stage, monkeypatch, caplog):
+    async def hang(self):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("axisrl.testing.fakes.ScriptedEngine.stop", hang)
+    monkeypatch.setattr("axisrl.runtime.parts._CLOSE_S", 0.05)
+    with pytest.raises(RunFailed, match="scripted failure"):
+        stage("trainer.fail_at_step=1")
+    assert "an actor did not close within 0.05 s" in caplog.text
+
+
+def test_a_dataset_without_tasks_is_a_config_error(stage):
+    with pytest.raises(ConfigError, match=r"eval\.dataset: stage/none holds no task"):
+        stage("eval.dataset=stage/none")
 
 
 @pytest.mark.parametrize("bad", ["version", "checksum", "never"])

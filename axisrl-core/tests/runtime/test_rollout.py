@@ -84,6 +84,16 @@ def test_a_summary_is_at_most_a_kibibyte(play):
     assert len(pickle.dumps(summary)) <= 1024
 
 
+def test_a_long_error_in_any_script_keeps_the_summary_within_a_kibibyte(play, monkeypatch):
+    async def step(self, action):
+        raise OSError("\N{GRINNING FACE}" * 5000)
+
+    monkeypatch.setattr("axisrl.testing.fakes.EchoEnv.step", step)
+    summary, _, _ = play()
+    assert summary.error.endswith("\N{GRINNING FACE}")
+    assert len(pickle.dumps(summary)) <= 1024
+
+
 def test_each_model_call_of_each_member_has_a_seed_of_its_own(play):
     results = play("env.turns=3", "rollout.max_turns=3", count=4)
     seeds = [node.seed for _, trace, _ in results for node in trace if node.kind == "sampled"]

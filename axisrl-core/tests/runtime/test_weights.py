@@ -41,7 +41,7 @@ def test_an_engine_on_another_version_is_named_with_both_versions():
 
 
 def test_an_engine_with_damaged_weights_is_an_error():
-    with pytest.raises(WeightSyncError, match="damaged"):
+    with pytest.raises(WeightSyncError, match="damaged what was sent"):
         sync(Engine(WeightAck(version=3, checksum="xyz")))
 
 

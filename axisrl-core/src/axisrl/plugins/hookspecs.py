@@ -336,7 +336,7 @@ class LifecycleSpecs(Protocol):
 
     @hookspec
     def axisrl_batch_packed(self, event: BatchPacked) -> None:
-        """See a step's packed rows before the step, in the driver.
+        """See how a step's rows were packed, in the driver, just before the step's own event.
 
         Arguments: ``event``: counts of rows, tokens and batches. Since: 0.1. Example::
 

@@ -29,12 +29,14 @@ class Interrupted(Exception):
 
 
 class Controller:
-    """Trains ``parts`` until the configured number of updates."""
+    """Trains ``parts`` until the configured number of updates.
 
-    def __init__(self, parts: RunParts) -> None:
+    Setting ``interrupt`` ends the run at the next border, with a checkpoint.
+    """
+
+    def __init__(self, parts: RunParts, interrupt: asyncio.Event) -> None:
         self.parts = parts
-        self.interrupt = asyncio.Event()
-        """Set it to end the run at the next border, with a checkpoint."""
+        self.interrupt = interrupt
         self.inside_window = False
         """True while the trainer is ahead of ``parts.state``: nothing may be saved then."""
 
@@ -43,14 +45,14 @@ class Controller:
         parts, train = self.parts, self.parts.config.train
         await self._settle()  # evaluation before the first update, or what a stopped run still owed
         while parts.state.step < train.updates:
+            if self.interrupt.is_set():
+                raise Interrupted
             window = await self._unless_interrupted(self._collect())
             self.inside_window = True
             await self._update(window)
             await self._sync()
             self.inside_window = False
             await self._settle()
-            if self.interrupt.is_set():
-                raise Interrupted
 
     async def _collect(self) -> Window:
         self.parts.collector.cursor = self.parts.state.cursor

@@ -76,10 +76,11 @@ class _Driver:
         if self._options.overwrite:
             shutil.rmtree(self._run_dir)
         make_folder(self._run_dir)
-        with claimed(self._run_dir):
+        interrupt = asyncio.Event()
+        with claimed(self._run_dir), _signals(interrupt):
             self._open_folder(resume[1] if resume else None)
             try:
-                outcome = await self._assembled(driver, resume)
+                outcome = await self._assembled(driver, resume, interrupt)
             except BaseException as error:
                 self._close(driver.loggers, "failed", f"{type(error).__name__}: {error}")
                 raise
@@ -87,34 +88,34 @@ class _Driver:
         return RunResult(outcome=outcome, run_dir=self._run_dir, step=self._manifest["step"])
 
     async def _assembled(
-        self, driver: DriverSide, resume: tuple[Path, RunState] | None
+        self,
+        driver: DriverSide,
+        resume: tuple[Path, RunState] | None,
+        interrupt: asyncio.Event,
     ) -> Literal["completed", "interrupted"]:
         parts = await assemble(driver)
         try:
-            return await self._train(parts, resume)
+            if resume:
+                await parts.resume(*resume)
+            self._start_loggers(parts, resume[1] if resume else None)
+            return await self._train(Controller(parts, interrupt))
         finally:
             self._manifest["step"] = parts.state.step
             await parts.close()
 
-    async def _train(
-        self, parts: RunParts, resume: tuple[Path, RunState] | None
-    ) -> Literal["completed", "interrupted"]:
-        if resume:
-            await parts.resume(*resume)
-        self._start_loggers(parts, resume[1] if resume else None)
-        controller = Controller(parts)
-        with _signals(controller.interrupt):
-            try:
-                await controller.train()
-            except Interrupted:
-                await parts.save()
-                return "interrupted"
-            except Exception:  # re-raised; what the run has learnt so far is not lost with it
-                if not controller.inside_window and parts.state.step:
-                    await _rescue(parts)
-                raise
+    async def _train(self, controller: Controller) -> Literal["completed", "interrupted"]:
+        parts = controller.parts
+        try:
+            await controller.train()
+        except Interrupted:
             await parts.save()
-            return "completed"
+            return "interrupted"
+        except Exception:  # re-raised; what the run has learnt so far is not lost with it
+            if not controller.inside_window and parts.state.step:
+                await _rescue(parts)
+            raise
+        await parts.save()
+        return "completed"
 
     def _open_folder(self, resumed: RunState | None) -> None:
         """Write what the folder says of this start."""

@@ -8,6 +8,7 @@ between.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 from collections.abc import Awaitable, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from axisrl.config.schema import RunConfig, Use
+from axisrl.errors import ConfigError
 from axisrl.plugins import Kind
 from axisrl.plugins.events import CheckpointSaved, RolloutFinished
 from axisrl.plugins.manager import PluginManager
@@ -37,6 +39,8 @@ from axisrl.runtime.weights import sync_weights
 from axisrl.types import RolloutSummary
 
 _LOGGER = logging.getLogger("axisrl.run")
+_CLOSE_S = 30.0
+"""A part that hangs (it may be why the run failed) must not keep the run from ending."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,16 +181,22 @@ class DriverSide:
         self.plugins = plugins
         self.loggers = loggers
         config, plan = boot.config, boot.config.eval
-        self._tasks: TaskDataset = self.build("dataset", config.dataset, "dataset")
+        self._tasks = self._dataset(config.dataset, "dataset")
         self._advantage: Advantage = self.build("advantage", config.advantage, "advantage")
-        self._held_out: TaskDataset | None = (
-            None if plan is None else self.build("dataset", plan.dataset, "eval.dataset")
-        )
+        self._held_out = self._dataset(plan.dataset, "eval.dataset") if plan else None
 
     def build(self, kind: Kind, use: Use, path: str) -> Any:
         """A component from its place in the config."""
         services = {"model": self.boot.model}
         return build_component(self.plugins, self.boot, services, (kind, use, path))
+
+    def _dataset(self, use: Use, path: str) -> TaskDataset:
+        dataset: TaskDataset = self.build("dataset", use, path)
+        if not len(dataset):
+            raise ConfigError(
+                f"{path}: {use.use} holds no task", fix=f"change the options of {path}"
+            )
+        return dataset
 
     def collector(self, pool: RolloutPool) -> Collector:
         """What fills training windows."""
@@ -215,6 +225,9 @@ def _crosses(every: int, step: int, config: RunConfig) -> bool:
 
 async def _quietly(what: str, work: Awaitable[Any]) -> None:
     try:
-        await work
+        async with asyncio.timeout(_CLOSE_S):
+            await work
+    except TimeoutError:
+        _LOGGER.warning("%s did not close within %g s", what, _CLOSE_S)
     except Exception as error:  # noqa: BLE001 - the first error is the one that counts
         _LOGGER.warning("%s did not close: %s", what, error)

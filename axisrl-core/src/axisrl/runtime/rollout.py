@@ -258,7 +258,7 @@ class RolloutActor(Actor):
             versions=(int(versions.min()), int(versions.max())),
             trace=await self._put(trace.to_bytes()) if len(trace) else None,
             record=await self._put(json.dumps(record).encode()),
-            error=episode.error[:200],
+            error=episode.error.encode(errors="replace")[:200].decode(errors="ignore"),
             seconds=seconds,
         )
 

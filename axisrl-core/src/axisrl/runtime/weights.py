@@ -49,5 +49,5 @@ async def _one(engine: ActorHandle, where: str, update: WeightUpdate, timeout_s:
         raise WeightSyncError(
             f"{where} answered with version {ack.version} ({ack.checksum}), "
             f"the trainer sent {update.version} ({update.checksum})",
-            fix="the transport damaged the weights; try another weight transport",
+            fix="try another weight transport: this one lost or damaged what was sent",
         )
