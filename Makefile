@@ -17,13 +17,14 @@ EDITABLE := $(addprefix -e ./,$(PACKAGES))
 EXTRAS := -e './axisrl-core[chat,ray,wandb,tensorboard,testing]' \
 	-e './plugins/axisrl-plugin-gsm8k[boxed,datasets]'
 
-.PHONY: help demo test smoke lint format types wheels docs clean
+.PHONY: help demo test smoke bench lint format types wheels docs clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    train SmolLM2-135M on arithmetic, on this CPU, and show what it learnt"
 	@echo "make test    the whole CPU test suite"
 	@echo "make smoke   the same recipe on a tiny model, in seconds"
+	@echo "make bench   an update beside TRL's, and how near to the machine's limit (benchmarks/)"
 	@echo "make lint | format | types | wheels | docs | clean"
 
 demo: $(VENV)/.demo
@@ -36,6 +37,12 @@ test: $(VENV)/.test
 
 smoke: $(VENV)/.demo
 	$(BIN)/axisrl run gsm8k/grpo-cpu --smoke
+
+bench: $(VENV)/.test
+	$(LOCKED) -r benchmarks/requirements.txt
+	$(BIN)/axisrl models fetch smollm2-135m
+	$(BIN)/python benchmarks/update_vs_trl.py
+	$(BIN)/python benchmarks/roofline.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check
