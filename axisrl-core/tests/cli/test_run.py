@@ -177,6 +177,14 @@ def test_an_existing_run_folder_is_left_alone(run, fake, output_root):
     assert len(fake.calls) == 1
 
 
+def test_a_run_without_a_checkpoint_is_not_offered_to_be_resumed(run, fake, output_root):
+    fake.checkpoints = []
+    run("toy/base", "--name", "a")
+    result = run("toy/base", "--name", "a")
+    refused(result, 2, "exists", "--overwrite")
+    assert "--resume" not in result.stderr
+
+
 def test_overwrite_deletes_the_run_first(run, fake, output_root):
     run("toy/base", "--name", "a")
     (output_root / "a/old.txt").touch()

@@ -132,6 +132,12 @@ def test_a_store_of_one_process_is_refused_with_ray(toy):
     assert checked(store="core/memory") == []
 
 
+def test_a_store_of_a_cluster_is_refused_in_one_process(toy):
+    (problem,) = checked(store="core/ray")
+    assert problem.startswith("store core/ray spans a cluster")
+    assert checked(store="core/ray", placement="ray") == []
+
+
 def test_engine_and_trainer_have_to_share_a_transport(toy):
     (problem,) = checked(engine="toy/far")
     assert "receives weights by nccl" in problem

@@ -88,18 +88,24 @@ class Target:
             )
         found = RunFolder(folder)
         if not self.arguments.overwrite:
-            again = shlex.join([*self.arguments.command, "--overwrite"])
+            choices = [
+                f"delete it, run anew:  {shlex.join([*self.arguments.command, '--overwrite'])}"
+            ]
+            if found.checkpoints:
+                choices.insert(0, f"go on with it:        {_resuming(folder)}")
             raise UsageError(
                 f"the run {folder} exists ({found.state})",
-                fix="choose one, or another --name:\n"
-                f"  go on with it:        axisrl run --resume {shlex.quote(str(folder))}\n"
-                f"  delete it, run anew:  {again}",
+                fix="\n  ".join(["choose another --name, or:", *choices]),
             )
         if found.state == "running":
             raise UsageError(
                 f"the run {folder} is running (process {found.manifest.get('pid')})",
                 fix="end that process first, or choose another --name",
             )
+
+
+def _resuming(folder: Path) -> str:
+    return f"axisrl run --resume {shlex.quote(str(folder))}"
 
 
 def choose_target(arguments: Arguments) -> Target:

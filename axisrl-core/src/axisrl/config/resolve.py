@@ -142,6 +142,12 @@ def _store_problems(config: RunConfig, store: UsedComponent) -> Iterator[Problem
             f"store {store.resolved.id} stays within one process, and placement ray uses several",
             "set store=core/shm or store=core/ray, or placement=inline",
         )
+    if config.placement.kind == "inline" and descriptor.reach == "cluster":
+        yield Problem(
+            "store.use",
+            f"store {store.resolved.id} spans a cluster, and placement inline is one process",
+            "set store=core/shm or store=core/memory, or placement=ray",
+        )
 
 
 def _transport_problems(engine: UsedComponent, trainer: UsedComponent) -> Iterator[Problem]:
