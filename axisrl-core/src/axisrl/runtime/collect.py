@@ -120,8 +120,8 @@ class Collector:
             )
 
 
-def window_metrics(window: Window) -> MetricWindow:
-    """``reward/*`` and ``rollout/*`` of a window.
+def window_metrics(window: Window, *, judged: bool = True) -> MetricWindow:
+    """``reward/*`` and ``rollout/*`` of a window; ``judged`` is whether the run has a verifier.
 
     Failures are counted over all rollouts, everything else over the usable ones;
     ``zero_std_frac`` over the usable groups, dropped for it or not.
@@ -138,7 +138,8 @@ def window_metrics(window: Window) -> MetricWindow:
         metrics.add("reward/max", Metric(value=one.reward, reduce="max"))
         for name, value in one.parts.items():
             metrics.add(f"reward/part/{name}", Metric(value=value))
-        metrics.add("rollout/passed_frac", Metric(value=float(one.passed)))
+        if judged:
+            metrics.add("rollout/passed_frac", Metric(value=float(one.passed)))
         metrics.add("rollout/truncated_frac", Metric(value=float(one.outcome == "truncated")))
         metrics.add("rollout/policy_error_frac", Metric(value=float(one.outcome == "policy_error")))
         metrics.add("rollout/tokens_mean", Metric(value=one.sampled_tokens))

@@ -63,7 +63,8 @@ class Controller:
         """Take the window's optimizer steps. The last one's metrics stay pending until it is
         evaluated."""
         parts = self.parts
-        metrics, per_sync = window_metrics(window), parts.config.train.updates_per_sync
+        metrics = window_metrics(window, judged=bool(parts.config.verifiers))
+        per_sync = parts.config.train.updates_per_sync
         seconds, sampled = parts.spans.last["rollout"], sum(o.sampled_tokens for o in window.played)
         metrics.add("time/rollout_s", Metric(value=seconds, reduce="sum"))
         metrics.add("rollout/tokens_per_s", Metric(value=sampled / max(seconds, 1e-9)))

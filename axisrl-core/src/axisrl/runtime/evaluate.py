@@ -47,21 +47,27 @@ class Evaluator:
         dataset: TaskDataset,
         pool: RolloutPool,
         sampling: SamplingConfig,
+        *,
+        judged: bool = True,
     ) -> None:
+        """Without a verifier (``judged`` False) nothing passes or fails: rewards alone are
+        measured."""
         count = min(config.tasks or len(dataset), len(dataset))
         self._tasks = [dataset[index] for index in range(count)]
         self._samples = config.samples
         self._pool = pool
+        self._judged = judged
         self._sampling = SamplingParams(**dataclasses.asdict(sampling))
 
     async def run(self) -> EvalResult:
         """Evaluate the weights the engines serve now."""
         greedy_sampling = dataclasses.replace(self._sampling, temperature=0.0)
         greedy = [one for group in await self._play(1, 0, greedy_sampling) for one in group]
-        metrics, played = _greedy_metrics(greedy), greedy
+        metrics, played = _greedy_metrics(greedy, self._judged), greedy
         if self._samples > 1:
             drawn = await self._play(self._samples, len(self._tasks), self._sampling)
-            metrics |= _sampled_metrics(drawn, self._samples)
+            if self._judged:
+                metrics |= _sampled_metrics(drawn, self._samples)
             played = [*greedy, *(one for group in drawn for one in group)]
         failed = sum(one.reward is None for one in played)
         return EvalResult({**metrics, "eval/failed_frac": failed / len(played)}, played)
@@ -98,11 +104,14 @@ def bootstrap_mean(values: Sequence[float], *, seed: int = 0, rounds: int = 1000
     return Interval(float(array.mean()), float(low), float(high))
 
 
-def _greedy_metrics(greedy: Sequence[RolloutSummary]) -> dict[str, float]:
+def _greedy_metrics(greedy: Sequence[RolloutSummary], judged: bool) -> dict[str, float]:
     usable = [one for one in greedy if one.reward is not None]
     if not usable:
         return {}
-    metrics = _spread("eval/accuracy", wilson(sum(one.passed for one in usable), len(usable)))
+    metrics: dict[str, float] = {}
+    if judged:
+        passed = sum(one.passed for one in usable)
+        metrics |= _spread("eval/accuracy", wilson(passed, len(usable)))
     metrics["eval/reward"] = float(np.mean([one.reward for one in usable]))
     metrics["eval/tokens_mean"] = float(np.mean([one.sampled_tokens for one in usable]))
     return metrics

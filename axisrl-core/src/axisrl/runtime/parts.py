@@ -208,7 +208,8 @@ class DriverSide:
         config = self.boot.config
         if config.eval is None or self._held_out is None:
             return None
-        return Evaluator(config.eval, self._held_out, pool, config.rollout.sampling)
+        sampling, judged = config.rollout.sampling, bool(config.verifiers)
+        return Evaluator(config.eval, self._held_out, pool, sampling, judged=judged)
 
     def rollout_finished(self, summary: RolloutSummary, done: int, total: int) -> None:
         """Tell the plugins and the progress display that one came home."""
