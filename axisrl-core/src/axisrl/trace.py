@@ -168,10 +168,14 @@ class Trace:
     @classmethod
     def from_bytes(cls, blob: bytes) -> Trace:
         """Inverse of :meth:`to_bytes`. Raises ``ValueError`` when the bytes are not a trace."""
+        from safetensors import SafetensorError
         from safetensors.numpy import load
 
         nodes = _read_nodes(blob)
-        arrays = load(blob)
+        try:
+            arrays = load(blob)
+        except SafetensorError as problem:
+            raise ValueError(f"these bytes are not an axisrl trace: {problem}") from problem
         trace, at, at_sampled = cls(), 0, 0
         for entry in nodes:
             size = entry.pop("size")

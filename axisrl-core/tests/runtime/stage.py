@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from axisrl.config.base import Config
+from axisrl.errors import ConfigError
 from axisrl.plugins import (
     AdvantageComponent,
     DatasetComponent,
@@ -128,6 +129,8 @@ class Odd:
             return Verdict(score=1.0, passed=True)
         if self.how == "hangs":
             await asyncio.Event().wait()
+        if self.how == "misconfigured":
+            raise ConfigError("there is no such judge")
         if self.how == "raises":
             raise RuntimeError("verifier bug")
         if self.how == "cannot":

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from axisrl.errors import CheckpointError
+from axisrl.errors import CheckpointError, EnvironmentProblem
 from axisrl.runtime.checkpoint import RunState, latest, read_state, save_checkpoint
 
 
@@ -47,7 +47,7 @@ def test_only_the_newest_are_kept(tmp_path):
 
 def test_a_failed_save_leaves_the_previous_checkpoint(tmp_path):
     before = save(tmp_path, 1)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(EnvironmentProblem, match=r"step 2 cannot be saved in .*: disk full"):
         save(tmp_path, 2, Dying())
     assert latest(tmp_path) == before
 

@@ -325,7 +325,7 @@ def test_a_scorer_that_never_returns_costs_its_rollouts_and_the_run_goes_on(stag
     stage(
         "verifiers.odd={use: stage/odd, how: hangs, of: 3}",
         "rollout.score_timeout_s=0.05",
-        "rollout.max_failed_fraction=0.9",
+        "rollout.max_failed_fraction=1",
         "train.updates=1",
     )
     (line,) = [line for line in stage.metrics if line["step"] == 1]
@@ -376,3 +376,14 @@ def test_sigterm_writes_a_checkpoint_and_resume_finishes_the_same_run(stage, tmp
     assert read_state(latest(stage.dir)).step == result.step >= 2
     stage("checkpoint.every=0", "engine.latency_s=0.05", resume=True)
     assert untimed(stage.metrics) == whole
+
+
+def test_an_evaluation_that_fails_over_the_limit_ends_the_run_with_its_causes(stage):
+    with pytest.raises(RunFailed, match=r"(?s)3 of 3 rollouts failed.*verifier bug"):
+        stage("verifiers.odd=stage/odd")
+    assert len(stage.rollouts("eval-000000")) == 3
+
+
+def test_an_option_that_is_wrong_for_every_rollout_ends_the_run_as_a_config_error(stage):
+    with pytest.raises(ConfigError, match="no such judge"):
+        stage("verifiers.odd={use: stage/odd, how: misconfigured}")

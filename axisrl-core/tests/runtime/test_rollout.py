@@ -9,10 +9,11 @@ import pickle
 import numpy as np
 import pytest
 
+from axisrl.errors import EnvFailure, HarnessFailure
 from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.engine import EngineActor
 from axisrl.runtime.placement import InlinePlacement
-from axisrl.runtime.rollout import RolloutActor, RolloutRequest
+from axisrl.runtime.rollout import RolloutActor, RolloutRequest, outcome_of
 from axisrl.testing.fakes import Reply, ScriptedEngine
 from axisrl.trace import Trace
 from axisrl.types import GenerateRequest, ModelSpec, Outcome, SamplingParams, Task, WeightUpdate
@@ -247,3 +248,11 @@ def test_versions_of_the_sampled_tokens_are_in_the_summary(play):
 def test_at_most_max_inflight_episodes_run_at_once(play):
     results = play("rollout.max_inflight=2", count=6)
     assert all(summary.outcome is Outcome.COMPLETED for summary, _, _ in results)
+
+
+def test_a_failure_keeps_its_kind_in_a_subclass():
+    class NoSandbox(HarnessFailure):
+        pass
+
+    assert outcome_of(NoSandbox("gone")) is Outcome.HARNESS_ERROR
+    assert outcome_of(EnvFailure("broken")) is Outcome.ENV_ERROR

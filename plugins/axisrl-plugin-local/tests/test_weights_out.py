@@ -1,6 +1,5 @@
 """Tests of axisrl_local.weights_out."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -69,19 +68,28 @@ def test_two_runs_never_share_a_file(tmp_path):
 
 def test_disk_is_the_run_folder(tmp_path):
     update = WeightPublisher(tmp_path, "disk").publish(1, WEIGHTS)
-    assert Path(update.location).parent == tmp_path / "weights"
+    assert Path(update.location).is_relative_to(tmp_path / "weights")
 
 
-def test_files_of_a_dead_process_of_the_run_are_removed_and_others_stay(publisher, tmp_path):
-    mine = Path(publisher.publish(1, WEIGHTS).location)
-    dead = subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
+def test_what_a_killed_process_offered_is_removed_by_the_next_and_a_living_ones_stays(tmp_path):
+    living = WeightPublisher(tmp_path / "living", "shared_memory")
+    mine = Path(living.publish(1, WEIGHTS).location)
+    code = (
+        "import os, pathlib, sys, torch\n"
+        "from axisrl_local.weights_out import WeightPublisher\n"
+        "publisher = WeightPublisher(pathlib.Path(sys.argv[1]), 'shared_memory')\n"
+        "print(publisher.publish(1, {'a': torch.ones(3)}).location, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
     )
-    orphan = mine.with_name(mine.name.replace(str(os.getpid()), dead.stdout.decode().strip()))
-    orphan.touch()
-    transport = "disk" if mine.parent == tmp_path / "weights" else "shared_memory"
-    WeightPublisher(tmp_path, transport)
-    assert mine.exists() and not orphan.exists()
+    killed = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "killed")], capture_output=True, text=True
+    )
+    orphan = Path(killed.stdout.strip())
+    assert orphan.exists()
+    WeightPublisher(tmp_path / "next", "shared_memory").close()
+    assert not orphan.parent.exists()
+    assert mine.exists()
+    living.close()
 
 
 def test_a_tied_weight_is_written_once(make_model, make_trainer):

@@ -1,25 +1,21 @@
 """``core/shm``: one mapped file an array, for every process of this machine.
 
-1. The run's folder is ``axisrl-<uid>-<hash of the run folder>`` under /dev/shm. A file's name holds
-   a hash of its owner and its expiry, so any process can free what a dead one put or what expired;
-   there is no index to keep in step.
+1. The run's files are in a :class:`axisrl.sharedfolder.SharedFolder`, keyed by the run folder. A
+   file's name holds a hash of its owner and its expiry, so any process can free what a dead one put
+   or what expired; there is no index to keep in step.
 2. A file appears by atomic rename, whole or not at all. ``get`` maps it read-only without a copy.
-3. Every store holds a shared lock on its folder's lock file for as long as its process lives; the
-   kernel drops it even at SIGKILL. The first store of a run therefore finds that nobody is there
-   and clears what a killed run left; it does the same for folders of other runs of this user.
+3. What a killed run left is cleared by the first store of that run, or of another of this user.
 
 It does not reach other machines, and an array that is released stays readable to whoever has it.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import mmap
 import os
 import re
 import shutil
-import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -30,10 +26,10 @@ import numpy as np
 from axisrl.builtin import handles as shared
 from axisrl.builtin.config import SharedMemoryConfig
 from axisrl.errors import StoreError
+from axisrl.sharedfolder import SharedFolder
 from axisrl.types import BuildContext, Handle, Payload, StoreStats
 
 _ID = "core/shm"
-_LOCK = "lock"
 _NAME = re.compile(r"[0-9a-f]{16}-(?P<expires>[0-9]+|never)-[0-9a-f]{32}")
 _SWEEP_S = 5.0
 """Least time between two looks of one process for expired files."""
@@ -50,16 +46,13 @@ class SharedMemoryHandleStore:
     def __init__(self, config: SharedMemoryConfig, context: BuildContext) -> None:
         self._clock = context.clock
         self._next_sweep = 0.0
-        base = Path(config.folder) if config.folder else default_folder()
-        prefix = f"axisrl-{os.getuid()}-"
-        self._folder = base / f"{prefix}{shared.run_key(context.run_dir)}"
-        for stale in base.glob(f"{prefix}*"):
-            _remove_if_abandoned(stale)
-        self._lock: int | None = _join(self._folder)
+        base = Path(config.folder) if config.folder else None
+        self._shared = SharedFolder("handles", shared.run_key(context.run_dir), base)
+        self._folder = self._shared.path
 
     async def put(self, payload: Payload, *, owner: str, ttl_s: float | None = None) -> Handle:
         """See :meth:`axisrl.protocols.HandleStore.put`. A full disk is a ``StoreError``."""
-        if self._lock is None:
+        if self._shared.closed:
             raise shared.closed(_ID)
         self._sweep()
         expires = shared.deadline(self._clock, ttl_s)
@@ -98,10 +91,7 @@ class SharedMemoryHandleStore:
 
     async def close(self) -> None:
         """See :meth:`axisrl.protocols.HandleStore.close`."""
-        if self._lock is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            os.close(self._lock)
-            self._lock = None
+        self._shared.close()
 
     def _write(self, payload: Payload, key: str, owner: str) -> Handle:
         handle = shared.handle_for(_ID, key, payload, owner)
@@ -179,52 +169,5 @@ class SharedMemoryHandleStore:
             yield _Item(entry.name, size)
 
 
-def default_folder() -> Path:
-    """/dev/shm, or the temporary folder where the system has none."""
-    memory = Path("/dev/shm")
-    return memory if memory.is_dir() else Path(tempfile.gettempdir())
-
-
 def _owner_hash(owner: str) -> str:
     return hashlib.sha256(owner.encode()).hexdigest()[:16]
-
-
-def _join(folder: Path) -> int:
-    """Make the folder and take part in its lock; the lock's file descriptor."""
-    while True:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-            raise StoreError(
-                f"{folder} belongs to somebody else", fix="set the store's `folder` to another one"
-            )
-        try:
-            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        except FileNotFoundError:
-            continue
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        if _is_current(lock, folder):
-            return lock
-        # Another process removed the folder as abandoned between the two calls.
-        os.close(lock)
-
-
-def _remove_if_abandoned(folder: Path) -> None:
-    try:
-        lock = os.open(folder / _LOCK, os.O_RDWR)
-    except OSError:
-        return
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _is_current(lock, folder):
-            shutil.rmtree(folder, ignore_errors=True)
-    except BlockingIOError:
-        pass
-    finally:
-        os.close(lock)
-
-
-def _is_current(lock: int, folder: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(lock), os.stat(folder / _LOCK))
-    except FileNotFoundError:
-        return False

@@ -96,8 +96,8 @@ class RolloutConfig(Config):
     score_timeout_s: float = 60.0
     """Each verifier, on its own clock: scoring is still possible when the run's time is up."""
     max_failed_fraction: float = 0.3
-    """The run stops when more than this share of a window's rollouts failed for reasons that are
-    not the policy's."""
+    """The run stops when more than this share of a window's or an evaluation's rollouts failed for
+    reasons that are not the policy's."""
 
     def __post_init__(self) -> None:
         _at_least(

@@ -1,9 +1,8 @@
 """Checkpoints: a folder that is whole or not there.
 
 1. Everything is written into a hidden temporary folder, every file is fsynced, the folder is
-   renamed to
-   ``step-000012``, and ``COMPLETE`` is written last. Only a folder with that marker counts, and
-   it is never taken away before a newer one has it.
+   renamed to ``step-000012``, and ``COMPLETE`` is written last. Only a folder with that marker
+   counts, and it is never taken away before a newer one has it.
 2. :func:`latest` names an unfinished one and goes on to the one before it.
 3. ``state.json`` is the driver's part; ``trainer/`` is whatever the trainer backend saved. Nothing
    is pickled.
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from axisrl.errors import CheckpointError
+from axisrl.errors import CheckpointError, EnvironmentProblem
 from axisrl.runfolder import CHECKPOINT, COMPLETE
 from axisrl.runtime.actors import ActorHandle
 
@@ -52,8 +51,18 @@ async def save_checkpoint(
     """Write a checkpoint of ``state`` and the trainer, then drop all but the ``keep`` newest.
 
     The trainer moves in steps alone, so of a step that is saved again only ``state`` is written.
+    Raises ``EnvironmentProblem`` when the disk refuses; the checkpoint before stays whole.
     """
-    folder = run_dir / "checkpoints"
+    try:
+        return await _save(run_dir / "checkpoints", state, trainer, keep)
+    except OSError as problem:
+        raise EnvironmentProblem(
+            f"step {state.step} cannot be saved in {run_dir / 'checkpoints'}: {problem}",
+            fix="free some space there, then resume the run",
+        ) from problem
+
+
+async def _save(folder: Path, state: RunState, trainer: ActorHandle, keep: int) -> Path:
     final = folder / f"step-{state.step:06d}"
     if (final / COMPLETE).exists():
         _replace_state(final, state)

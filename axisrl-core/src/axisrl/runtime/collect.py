@@ -2,8 +2,7 @@
 
 1. Tasks are dispatched until the window holds as many usable groups as its updates need.
 2. A rollout that failed for reasons that are not the policy's leaves its group; the group goes on
-   while
-   ``min_group_size`` members remain. Nothing failed ever becomes reward 0.
+   while ``min_group_size`` members remain. Nothing failed ever becomes reward 0.
 3. dispatched = kept + dropped, for every window (``rollout/dropped_*``).
 """
 
@@ -80,7 +79,7 @@ class Collector:
             for members in await self._pool.play("train", plans, self._sampling):
                 window.played += members
                 self._sort(members, window)
-            self._check_failures(window.played)
+            check_failures(window.played, self._config.rollout.max_failed_fraction)
             if len(window.groups) == needed:
                 return window
         raise RunFailed(
@@ -107,17 +106,19 @@ class Collector:
         result = self._advantage(group, None)
         window.groups.append(TrainGroup(group=group, advantages=result.advantages))
 
-    def _check_failures(self, played: Sequence[RolloutSummary]) -> None:
-        failed = [one for one in played if one.reward is None]
-        limit = self._config.rollout.max_failed_fraction
-        if len(failed) > limit * len(played):
-            causes = Counter(f"{one.outcome}: {one.error}" for one in failed)
-            table = "\n".join(f"  {count:5d} x {cause}" for cause, count in causes.most_common(8))
-            raise RunFailed(
-                f"{len(failed)} of {len(played)} rollouts failed, over "
-                f"rollout.max_failed_fraction {limit:g}:\n{table}",
-                fix="mend the first cause, or raise the limit",
-            )
+
+def check_failures(played: Sequence[RolloutSummary], limit: float) -> None:
+    """Raise ``RunFailed`` with a table of causes when more than the share ``limit`` failed for
+    reasons that are not the policy's."""
+    failed = [one for one in played if one.reward is None]
+    if len(failed) > limit * len(played):
+        causes = Counter(f"{one.outcome}: {one.error}" for one in failed)
+        table = "\n".join(f"  {count:5d} x {cause}" for cause, count in causes.most_common(8))
+        raise RunFailed(
+            f"{len(failed)} of {len(played)} rollouts failed, over "
+            f"rollout.max_failed_fraction {limit:g}:\n{table}",
+            fix="mend the first cause, or raise the limit",
+        )
 
 
 def window_metrics(window: Window, *, judged: bool = True) -> MetricWindow:

@@ -1,9 +1,7 @@
-"""Controller: the algorithm, and nothing but. Collect a window, take its updates, sync, evaluate,
-save.
+"""Controller: the algorithm, and nothing but. Collect a window, update, sync, evaluate, save.
 
 State changes hands only at the border between two windows: what :class:`RunState` says is what a
-checkpoint holds,
-so a run killed anywhere goes on from a border and repeats the rest bit for bit.
+checkpoint holds, so a run killed anywhere goes on from a border and repeats the rest bit for bit.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from axisrl.plugins.events import BatchPacked, StepFinished, WeightsUpdated
-from axisrl.runtime.collect import TrainGroup, Window, window_metrics
+from axisrl.runtime.collect import TrainGroup, Window, check_failures, window_metrics
 from axisrl.runtime.metrics import MetricWindow
 from axisrl.runtime.parts import RunParts
 from axisrl.runtime.trainer import StepReport, TrainItem
@@ -72,6 +70,7 @@ class Controller:
         await parts.trainer.call("load_window", [_items(groups) for groups in batches])
         for index, groups in enumerate(batches):
             step = parts.state.step + index + 1
+            parts.loggers.progress("train", index, per_sync)
             with parts.spans.span("train", step=step):
                 report: StepReport = await parts.trainer.call("step", index)
             self._announce(step, report)
@@ -90,6 +89,7 @@ class Controller:
     async def _sync(self) -> None:
         parts, served = self.parts, self.parts.state.version
         version = served + 1
+        parts.loggers.progress("sync", 0, 1)
         with parts.spans.span("sync", step=parts.state.step):
             timeout = parts.config.placement.sync_timeout_s
             await sync_weights(parts.trainer, parts.engines, (served, version), timeout)
@@ -124,6 +124,7 @@ class Controller:
         if parts.config.eval and parts.config.eval.save_rollouts:
             await parts.recorder.call("write", "eval", step, result.rollouts, {})
         await parts.release(result.rollouts)
+        check_failures(result.rollouts, parts.config.rollout.max_failed_fraction)
         return {**result.metrics, "time/eval_s": parts.spans.last["evaluate"]}
 
     async def _record(

@@ -1,11 +1,9 @@
 """Evaluation: greedy accuracy and pass@k on held-out tasks, with 95 % confidence intervals.
 
 Greedy accuracy is a share of independent tasks: Wilson's score interval (1927). pass@k is the
-unbiased estimator of
-Chen et al. (arXiv 2107.03374) averaged over tasks, its interval by a seeded bootstrap over tasks.
-A rollout that
-failed for reasons that are not the policy's is left out of both and counted in
-``eval/failed_frac``.
+unbiased estimator of Chen et al. (arXiv 2107.03374) averaged over tasks, its interval by a seeded
+bootstrap over tasks. A rollout that failed for reasons that are not the policy's is left out of
+both and counted in ``eval/failed_frac``.
 """
 
 from __future__ import annotations

@@ -23,7 +23,15 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from axisrl.errors import EngineFailure, EnvFailure, RolloutFailure, VerifierFailure
+from axisrl.errors import (
+    ConfigError,
+    EngineFailure,
+    EnvFailure,
+    HarnessFailure,
+    PluginError,
+    RolloutFailure,
+    VerifierFailure,
+)
 from axisrl.protocols import Env, HandleStore, Reward, Rollout, Verifier
 from axisrl.runtime.actors import Actor, ActorBoot, ActorHandle
 from axisrl.runtime.chat import Conversation, load_tokenizer
@@ -111,8 +119,7 @@ class RolloutActor(Actor):
             try:
                 await self._episode(request, episode)
             except RolloutFailure as failure:
-                outcome = _OUTCOMES.get(type(failure), Outcome.ENV_ERROR)
-                episode.end(outcome, _one_line(failure))
+                episode.end(outcome_of(failure), _one_line(failure))
             return await self._summary(request, episode, time.monotonic() - begun)
 
     async def _episode(self, request: RolloutRequest, episode: Episode) -> None:
@@ -272,11 +279,17 @@ _BOUNDARIES: dict[str, type[RolloutFailure]] = {
     "engine": EngineFailure,
     "verifier": VerifierFailure,
 }
-_OUTCOMES: dict[type[RolloutFailure], Outcome] = {
-    EnvFailure: Outcome.ENV_ERROR,
-    EngineFailure: Outcome.ENGINE_ERROR,
-    VerifierFailure: Outcome.VERIFIER_ERROR,
-}
+_OUTCOMES: tuple[tuple[type[RolloutFailure], Outcome], ...] = (
+    (EngineFailure, Outcome.ENGINE_ERROR),
+    (VerifierFailure, Outcome.VERIFIER_ERROR),
+    (HarnessFailure, Outcome.HARNESS_ERROR),
+)
+
+
+def outcome_of(failure: RolloutFailure) -> Outcome:
+    """What a rollout that ended by ``failure`` counts as."""
+    matches = (outcome for kind, outcome in _OUTCOMES if isinstance(failure, kind))
+    return next(matches, Outcome.ENV_ERROR)
 
 
 async def _at(boundary: str, work: Awaitable[T]) -> T:
@@ -290,8 +303,8 @@ def _boundary(boundary: str) -> Iterator[None]:
     """What the block raises is that boundary's failure."""
     try:
         yield
-    except RolloutFailure:
-        raise
+    except (RolloutFailure, ConfigError, PluginError):
+        raise  # the last two are wrong for every rollout: they end the run
     except Exception as error:  # components are foreign code: attribute anything they raise
         message = f"{boundary}: {type(error).__name__}: {error}"
         raise _BOUNDARIES[boundary](message) from error

@@ -38,10 +38,14 @@ class TrainerState(NamedTuple):
 
 
 def save_checkpoint(path: Path, state: TrainerState, model_dir: Path) -> None:
-    """Write everything into ``path``; tokenizer files come from ``model_dir``."""
+    """Write everything into ``path``; tokenizer files come from ``model_dir``. Raises ``OSError``
+    when the disk refuses."""
     model, optimizer, generators = state
-    _export(model, model_dir, path / _MODEL)
-    save_file(optimizer.tensors() | generators.tensors(), path / _TENSORS)
+    try:
+        _export(model, model_dir, path / _MODEL)
+        save_file(optimizer.tensors() | generators.tensors(), path / _TENSORS)
+    except SafetensorError as problem:  # safetensors' own name for a failed write
+        raise OSError(str(problem)) from problem
     counters = {"format": _FORMAT, "steps": optimizer.steps, "updates": optimizer.updates}
     (path / _COUNTERS).write_text(json.dumps(counters, indent=2) + "\n", encoding="utf-8")
 
