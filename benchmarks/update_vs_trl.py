@@ -216,7 +216,9 @@ def tune(args: argparse.Namespace, model: Path, folder: Path) -> list[list[str]]
             taken = [side.update() for _ in range(args.updates + 1)]
             side.finish()
         updates = _trl_updates(inside, taken)
-        rows.append([str(size), *(str(_spread(updates, name)) for name in ("rollout", "train"))])
+        cells = [str(_spread(updates, name)) for name in ("rollout", "train", "cpu")]
+        print(f"{size} rows: {', '.join(cells)}", file=sys.stderr)
+        rows.append([str(size), *cells])
     return rows
 
 
@@ -257,7 +259,7 @@ def main() -> None:
         if args.exact:
             model = endless(model, folder / "endless")
         if args.tune:
-            print(table(["rows", "rollout, s", "train, s"], tune(args, model, folder)))
+            print(table(["rows", "rollout, s", "train, s", "cpu, s"], tune(args, model, folder)))
             return
         ours, theirs = compare(args, model, folder)
     print()
