@@ -111,6 +111,10 @@ def _start(
     overwrite: bool,
 ) -> int:
     from axisrl.cli.paths import cache_root
+
+    # Read by OpenMP when torch is imported. Threads that spin while they wait for each other bring
+    # a machine that does anything else to a standstill.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from axisrl.runtime import driver
     from axisrl.runtime.options import RunOptions
 
