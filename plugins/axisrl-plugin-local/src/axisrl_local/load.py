@@ -59,7 +59,7 @@ def load_model(spec: ModelSpec, *, attention: str = "sdpa") -> Any:
             fix="check model.name; `axisrl models` lists the named ones",
         )
     try:
-        with _no_progress_bar():
+        with no_progress_bar():
             model, report = AutoModelForCausalLM.from_pretrained(
                 spec.path,
                 dtype=_DTYPES[spec.dtype],
@@ -81,8 +81,8 @@ def load_model(spec: ModelSpec, *, attention: str = "sdpa") -> Any:
 
 
 @contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """transformers' bar breaks the run's own display."""
+def no_progress_bar() -> Iterator[None]:
+    """Without transformers' bar, which breaks a run's own display, for the block."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()

@@ -114,10 +114,13 @@ def _convert(gguf: Path, folder: Path) -> None:
     from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from axisrl_local.load import no_progress_bar
+
     location = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
     _complete(tokenizer := AutoTokenizer.from_pretrained(**location))
     tokenizer.save_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(**location)
+    with no_progress_bar():
+        model = AutoModelForCausalLM.from_pretrained(**location)
     weights = {name: value.detach().contiguous() for name, value in model.named_parameters()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     # The quantisation the weights came from is no property of the float32 folder.
