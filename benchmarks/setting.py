@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from axisrl.config.load import LoadedConfig, RunRequest, load_run
+from axisrl.config.schema import Use
 from axisrl.models import resolve_model
+from axisrl.plugins import Kind
 from axisrl.plugins.manager import PluginManager
 from axisrl.runtime.actors import ActorBoot, build_component
 from axisrl.runtime.chat import Conversation, load_tokenizer
@@ -51,8 +53,8 @@ def prompt_tasks(loaded: LoadedConfig, manager: PluginManager, count: int) -> li
             model=ModelSpec(name=loaded.config.model.name, path=path),
         )
         services = {"model": boot.model, "tokenizer": tokenizer}
-        where = ("dataset", loaded.config.dataset, "dataset")
-        dataset = build_component(manager, boot, services, where)  # type: ignore[arg-type]
+        what: tuple[Kind, Use, str] = ("dataset", loaded.config.dataset, "dataset")
+        dataset = build_component(manager, boot, services, what)
         sampler = TaskSampler(dataset, loaded.config.seed)
         found = []
         for _ in range(count):

@@ -18,7 +18,7 @@ from axisrl_local.smollm2 import SmolLM2
 from axisrl_local.tiny import TinyModel
 from setting import endless
 
-SOURCES = {"tiny": TinyModel, "smollm2-135m": SmolLM2}
+SOURCES: dict[str, type[TinyModel] | type[SmolLM2]] = {"tiny": TinyModel, "smollm2-135m": SmolLM2}
 RANDOM: dict[str, dict[str, int]] = {
     "random-135m": {
         "vocab_size": 49152,

@@ -55,6 +55,8 @@ class Update:
     """Tokens generated."""
     tokens: float
     """Prompt and answer tokens that the training pass needs; padding is not among them."""
+    computed: float
+    """Positions that the training pass computes, padding included."""
 
     @property
     def sampled_per_s(self) -> float:
@@ -77,6 +79,7 @@ def axisrl_update(metrics: Mapping[str, float], rollouts: int, taken: Taken) -> 
         cpu=taken.cpu_s,
         sampled=metrics["rollout/tokens_mean"] * rollouts,
         tokens=metrics["train/tokens"],
+        computed=metrics["train/tokens"],
     )
 
 
@@ -90,6 +93,7 @@ def trl_update(times: Mapping[str, float], taken: Taken) -> Update:
         cpu=taken.cpu_s,
         sampled=times["sampled"],
         tokens=times["tokens"],
+        computed=times["forwarded"],
     )
 
 
@@ -104,7 +108,11 @@ def summary(ours: Sequence[Update], theirs: Sequence[Update]) -> list[list[str]]
     for phase in PHASES:
         a, b = (_spread(side, phase) for side in (ours, theirs))
         rows.append([f"{phase}, s", str(a), str(b), ratio(a.median, b.median)])
-    for name, title in (("sampled", "tokens generated"), ("tokens", "tokens trained on")):
+    for name, title in (
+        ("sampled", "tokens generated"),
+        ("tokens", "tokens trained on"),
+        ("computed", "the same with padding"),
+    ):
         a, b = (_spread(side, name) for side in (ours, theirs))
         rows.append([title, str(a), str(b), "-"])
     for name, title in (
