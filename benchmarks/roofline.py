@@ -160,7 +160,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--decode", type=int, default=32, help="tokens decoded for each request")
     parser.add_argument("--step-tokens", type=int, default=64, help="the engine's step_tokens")
     parser.add_argument("--variant", action="store_true", help="batch_invariant=false")
-    parser.add_argument("--max-tokens-per-batch", type=int, default=4096, help="of the trainer")
+    parser.add_argument("--max-tokens-per-batch", type=int, default=2048, help="of the trainer")
     parser.add_argument("--repeat", type=int, default=5, help="measurements of each piece")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is torch's choice")
     parser.add_argument("--cache", type=Path, default=Path("~/.cache/axisrl"))
