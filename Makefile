@@ -31,6 +31,7 @@ demo: $(VENV)/.demo
 	$(BIN)/axisrl models fetch smollm2-135m
 	$(BIN)/axisrl run gsm8k/grpo-cpu
 	@$(BIN)/axisrl runs show
+	@echo "see them:  $(BIN)/axisrl view"
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
