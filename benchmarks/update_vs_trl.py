@@ -255,10 +255,10 @@ def main() -> None:
     args = parse()
     print(f"{today()}, {cpu_name()}, {args.threads} threads, load {load_average()}")
     print(versions())
-    mode = "exact" if args.exact else "as sampled"
+    mode = f"{'exact' if args.exact else 'as sampled'}, threads: {args.threads}"
     print(
         f"{args.model}, {args.dtype}, {args.device}: {args.prompts} prompts x {args.group_size} "
-        f"answers, at most {args.max_tokens} tokens ({mode}), TRL's micro-batch {args.trl_rows}"
+        f"answers, at most {args.max_tokens} tokens, {mode}, TRL's micro-batch {args.trl_rows}"
     )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
