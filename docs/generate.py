@@ -4,6 +4,7 @@ It describes what is installed and first-party; it does not write prose. A test 
 with the files, so a page cannot say what the code no longer does.
 
     python docs/generate.py
+    python docs/generate.py --check
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -178,12 +180,21 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def main() -> None:
-    """Write the pages."""
+def main(arguments: list[str]) -> int:
+    """Write the pages; with ``--check`` only name those that are not as they would be written."""
+    stale = {path: text for path, text in pages().items() if _read(path) != text}
+    if "--check" in arguments:
+        print(*(path.name for path in stale), sep="\n", end="")  # noqa: T201 - a script's answer
+        return 1 if stale else 0
     REFERENCE.mkdir(parents=True, exist_ok=True)
-    for path, text in pages().items():
+    for path, text in stale.items():
         path.write_text(text, encoding="utf-8")
+    return 0
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))
