@@ -92,6 +92,18 @@ def test_the_model_folder_loads_in_transformers_and_holds_the_tokenizer_files(
     assert (tmp_path / "model" / "chat_template.jinja").read_text() == "{{ messages }}"
 
 
+def test_the_model_folder_names_its_architecture_where_the_source_does_not(
+    make_model, make_trainer, tmp_path
+):
+    spec = make_model("llama")
+    config = json.loads((spec.path / "config.json").read_text())
+    del config["architectures"]
+    (spec.path / "config.json").write_text(json.dumps(config))
+    make_trainer(spec).save(tmp_path)
+    exported = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert exported["architectures"] == ["LlamaForCausalLM"]
+
+
 def test_a_checkpoint_of_another_model_is_refused(make_model, make_trainer, tmp_path):
     make_trainer(make_model("llama")).save(tmp_path)
     with pytest.raises(CheckpointError, match="weights are missing"):

@@ -89,6 +89,7 @@ def _export(model: Any, source: Path, target: Path) -> None:
     target.mkdir()
     weights = {name: value.detach().contiguous() for name, value in model.named_parameters()}
     save_file(weights, target / "model.safetensors", metadata={"format": "pt"})
+    model.config.architectures = [type(model).__name__]  # a folder made from GGUF may lack it
     model.config.save_pretrained(target)
     model.generation_config.save_pretrained(target)
     for file in sorted(source.iterdir()):

@@ -125,6 +125,7 @@ def _convert(gguf: Path, folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     # The quantisation the weights came from is no property of the float32 folder.
     del model.config.quantization_config
+    model.config.architectures = [type(model).__name__]  # other engines read it; GGUF has none
     model.config.save_pretrained(folder)
     model.generation_config.save_pretrained(folder)
 
