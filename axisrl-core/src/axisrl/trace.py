@@ -1,9 +1,8 @@
 """Trace: the only truth about tokens. An append-only tree of token runs.
 
 1. A node is a run of token ids of one ``kind`` with a parent. A model call names the node that was
-   the end of
-   its context and adds one ``sampled`` child. A plain conversation is a chain; edited context is a
-   branch.
+   the end of its context and adds one ``sampled`` child. A plain conversation is a chain; edited
+   context is a branch.
 2. Every sampled token exists once, so :meth:`Trace.rows` trains it once however many branches
    contain it.
 3. A trace validates itself on append and never changes what it holds. Text is never re-tokenised

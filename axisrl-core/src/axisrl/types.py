@@ -103,10 +103,9 @@ class Task:
 class Observation:
     """What the policy sees next.
 
-    ``messages`` are appended to the conversation. With ``replace`` they *are* the conversation
-    from here on
-    (compaction, stripped thoughts): the trace branches instead of pretending the history was
-    always so.
+    ``messages`` are appended to the conversation. With ``replace`` they *are* the conversation from
+    here on (compaction, stripped thoughts): the trace branches instead of pretending the history
+    was always so.
     """
 
     messages: tuple[Message, ...]

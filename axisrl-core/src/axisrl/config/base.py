@@ -13,9 +13,8 @@ class Config:
     each field.
 
     The core validates with pydantic's ``TypeAdapter``; unknown keys are errors. Raise
-    ``ValueError`` in
-    ``__post_init__`` for combinations that cannot work: the message reaches the user with the
-    key's path.
+    ``ValueError`` in ``__post_init__`` for combinations that cannot work: the message reaches the
+    user with the key's path.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}

@@ -1,9 +1,8 @@
 """Descriptors: what a plugin says about its components before any of them is imported.
 
 A registration hook returns these frozen dataclasses; ``target`` stays a ``"module:attr"`` string
-until the component
-is built. Subclasses add only facts the core must know before the import. This module imports
-nothing of axisrl.
+until the component is built. Subclasses add only facts the core must know before the import. This
+module imports nothing of axisrl.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ class RolloutEngine(Protocol):
     async def generate(self, request: GenerateRequest) -> GenerateResult:
         """Sample until a stop token, a stop string, ``max_tokens`` or the context limit.
 
-        The sampled stop token is part of the result. Waits while paused. An aborted request
-        returns what it
-        has, with ``finish_reason="abort"``. A prompt that leaves no room raises ``EngineFailure``.
+        The sampled stop token is part of the result. Waits while paused. An aborted request returns
+        what it has, with ``finish_reason="abort"``. A prompt that leaves no room raises
+        ``EngineFailure``.
         """
         ...
 

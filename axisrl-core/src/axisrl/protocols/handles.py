@@ -13,8 +13,7 @@ class HandleStore(Protocol):
     the handle.
 
     A store is built in every process that uses it, from the same config and run folder; where it
-    reaches
-    (this process, this machine, the cluster) is in its descriptor.
+    reaches (this process, this machine, the cluster) is in its descriptor.
     """
 
     async def put(self, payload: Payload, *, owner: str, ttl_s: float | None = None) -> Handle:

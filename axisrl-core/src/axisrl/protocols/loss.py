@@ -1,10 +1,8 @@
 """Loss: per-token numerators from log-probabilities. The trainer owns every denominator.
 
 Shapes: ``N`` tokens of one packed batch. A loss returns what each token *would* lose; the trainer
-multiplies by
-weights whose denominators cover the whole global batch, so neither the value nor the gradient
-depends on
-micro-batches, packing, padding, order or ranks.
+multiplies by weights whose denominators cover the whole global batch, so neither the value nor the
+gradient depends on micro-batches, packing, padding, order or ranks.
 """
 
 from __future__ import annotations

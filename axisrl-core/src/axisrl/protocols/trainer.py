@@ -31,8 +31,8 @@ class TrainerBackend(Protocol):
         ``columns["weights"]``.
 
         A batch without "old_logprobs" given to a loss that needs them means "this is the first
-        update of its
-        window": the detached current log-probabilities are used, so the ratio is exactly 1.
+        update of its window": the detached current log-probabilities are used, so the ratio is
+        exactly 1.
         """
         ...
 

