@@ -66,6 +66,8 @@ class Row(NamedTuple):
     """-1 where not sampled."""
     temperature: FloatArray
     """1 where not sampled."""
+    nodes: IntArray
+    """Id of each token's node: ids grow in the order of sampling, over all rows."""
 
 
 class Trace:
@@ -229,6 +231,7 @@ def _row(path: Sequence[Node], fresh: Sequence[bool]) -> Row:
     logprobs = np.zeros(len(ids), np.float32)
     versions = np.full(len(ids), -1, np.int32)
     temperature = np.ones(len(ids), np.float32)
+    nodes = np.repeat([node.id for node in path], [len(node.ids) for node in path])
     at = 0
     for node, new in zip(path, fresh, strict=True):
         window = slice(at, at + len(node.ids))
@@ -239,7 +242,7 @@ def _row(path: Sequence[Node], fresh: Sequence[bool]) -> Row:
         logprobs[window] = node.logprobs
         versions[window] = node.versions
         temperature[window] = node.sampling.temperature
-    return Row(ids, trained, logprobs, versions, temperature)
+    return Row(ids, trained, logprobs, versions, temperature, nodes.astype(np.int32))
 
 
 def _frozen(values: Any, dtype: Any) -> Any:

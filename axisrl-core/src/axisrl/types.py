@@ -231,6 +231,23 @@ class WeightUpdate:
     """A path for ``shared_memory`` and ``disk``; a rendezvous address otherwise."""
     tensors: tuple[TensorMeta, ...]
     checksum: str
+    adapter: AdapterMeta | None = None
+    """Set when ``tensors`` are a low-rank adapter on the weights that version 0 served."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterMeta:
+    """A low-rank adapter (LoRA, arXiv 2106.09685): each target's weight is W + ``scale`` B A.
+
+    Its tensors are named ``<module>.lora_A.weight`` (rank, in) and ``<module>.lora_B.weight``
+    (out, rank), where ``<module>.weight`` is the Hugging Face name of the weight adapted.
+    """
+
+    rank: int
+    scale: float
+    """alpha / rank."""
+    targets: tuple[str, ...]
+    """Names of the modules adapted, in the order of the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +267,9 @@ class ModelSpec:
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     device: str = "auto"
     """``auto`` is cuda when there is one, else cpu."""
+    head: Literal["lm", "value"] = "lm"
+    """What stands on the body: the model's own output layer, or a value head (linear, hidden to 1,
+    with bias) made from the run's seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,8 +285,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardResult:
-    """``total`` is what the advantage sees; ``parts`` are logged; ``per_turn`` has one entry a
-    turn when given."""
+    """``total`` is what the rollout earned; ``parts`` are logged.
+
+    ``per_turn``, when given, has one entry a model call: what was earned there. What they leave of
+    ``total`` is earned at the end.
+    """
 
     total: float
     parts: Mapping[str, float] = field(default_factory=dict)
@@ -297,8 +320,32 @@ class RolloutSummary:
     """:meth:`axisrl.trace.Trace.to_bytes` as uint8."""
     record: Handle | None = None
     """Messages and verdicts as JSON bytes (:mod:`axisrl.runtime.records`)."""
+    turn_rewards: Handle | None = None
+    """float32[turns], where the reward gave ``per_turn``."""
     error: str = ""
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """How a rollout's trained tokens and its reward lie over its model calls, first call first."""
+
+    tokens: tuple[int, ...]
+    """Trained tokens of each turn."""
+    rewards: FloatArray
+    """float32[turns]; they sum to the rollout's reward. Without ``RewardResult.per_turn`` all of it
+    is earned at the last turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """What a value model expects of a rollout, before any update of the window."""
+
+    tokens: FloatArray
+    """float32[trained tokens]: entry t is V of the state that trained token t was sampled in, in
+    the order they were sampled."""
+    last: float
+    """V of the state after the last trained token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,6 +355,8 @@ class RolloutGroup:
     group: int
     task_id: str
     members: tuple[RolloutSummary, ...]
+    turns: tuple[Turns, ...] = ()
+    """One a member; an advantage always gets them, the driver never has them."""
 
     @property
     def rewards(self) -> FloatArray:
@@ -318,7 +367,7 @@ class RolloutGroup:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvantageResult:
     """One entry a member; each is shape () (the same for all its trained tokens) or (trained
-    tokens,)."""
+    tokens,), in the order they were sampled."""
 
     advantages: tuple[FloatArray, ...]
     returns: tuple[FloatArray, ...] | None = None
@@ -345,6 +394,8 @@ class Sample:
     """Share of the global loss each token carries, denominators already applied
     (:mod:`axisrl.runtime.batch`)."""
     old_logprobs: FloatArray | None = None
+    reference_logprobs: FloatArray | None = None
+    """Under the frozen reference model, at the sampling temperature."""
     returns: FloatArray | None = None
     old_values: FloatArray | None = None
     handles: Mapping[str, Handle] = field(default_factory=dict)
@@ -357,6 +408,9 @@ class PackBudget:
 
     max_tokens: int
     ranks: int = 1
+    whole_trajectories: bool = False
+    """Rows of one trajectory share a batch even where together they are over ``max_tokens``: what
+    is computed over a trajectory must see all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

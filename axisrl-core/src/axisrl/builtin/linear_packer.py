@@ -1,7 +1,8 @@
 """``core/linear``: rows end to end in few batches, no padding, no shared prefixes.
 
 1. Rows of one trajectory form a unit, so that what is computed over a trajectory sees all of it.
-   Only a trajectory over the budget is split, row by row.
+   Only a trajectory over the budget is split, row by row; with ``whole_trajectories`` it gets a
+   batch of its own.
 2. First-fit-decreasing over the units gives the number of batches, rounded up to a multiple of the
    ranks. The units are then spread, largest first, each to the batch with the fewest tokens; where
    that would break the budget the first-fit batches stay.
@@ -33,7 +34,7 @@ _REQUIRED = {
     "versions": np.int32,
     "temperature": np.float32,
 }
-_OPTIONAL = ("weights", "old_logprobs", "returns", "old_values")
+_OPTIONAL = ("weights", "old_logprobs", "reference_logprobs", "returns", "old_values")
 
 
 class _Unit(NamedTuple):
@@ -56,7 +57,7 @@ class LinearPacker:
         columns = _columns(samples)
         sizes = [len(sample.ids) for sample in samples]
         _check_sizes(sizes, budget)
-        bins = _fill(_units(samples, sizes, budget.max_tokens), budget)
+        bins = _fill(_units(samples, sizes, budget), budget)
         return [
             _batch(rank, sorted(rows), samples, columns)
             for rank, rows in _assign(bins, sizes, budget.ranks)
@@ -100,7 +101,7 @@ def _check_sizes(sizes: Sequence[int], budget: PackBudget) -> None:
             )
 
 
-def _units(samples: Sequence[Sample], sizes: Sequence[int], budget: int) -> list[_Unit]:
+def _units(samples: Sequence[Sample], sizes: Sequence[int], budget: PackBudget) -> list[_Unit]:
     """Largest first, then by first row."""
     rows_of: dict[int, list[int]] = {}
     for at, sample in enumerate(samples):
@@ -108,7 +109,7 @@ def _units(samples: Sequence[Sample], sizes: Sequence[int], budget: int) -> list
     units = []
     for rows in rows_of.values():
         tokens = sum(sizes[row] for row in rows)
-        if tokens <= budget:
+        if tokens <= budget.max_tokens or budget.whole_trajectories:
             units.append(_Unit(tokens, tuple(rows)))
         else:
             units.extend(_Unit(sizes[row], (row,)) for row in rows)

@@ -11,11 +11,25 @@ Shape suffix: ``N`` tokens of one packed batch.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import Tensor
 
 from axisrl.ops.masked import zero_masked
+from axisrl.protocols import LossInputs
 
 LOG_RATIO_BOUND = 20.0
+Base = Literal["old", "rollout"]
+
+
+def base_logprobs(batch: LossInputs, base: Base) -> Tensor:
+    """What the ratio is measured from, (N,). Raises ``ValueError`` when ``old`` meets a batch
+    without old log-probabilities (the loss did not say that it needs them)."""
+    if base == "rollout":
+        return batch.rollout_logprobs_N
+    if batch.old_logprobs_N is None:
+        raise ValueError("a loss with base: old was given a batch without old_logprobs")
+    return batch.old_logprobs_N
 
 
 def log_ratio(logprobs_N: Tensor, base_logprobs_N: Tensor, mask_N: Tensor) -> Tensor:

@@ -78,11 +78,18 @@ class AdvantageComponent(Component):
     """An :class:`axisrl.protocols.Advantage`."""
 
     group_relative: bool = True
+    needs_values: bool = False
+    """It is computed from a value model."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossComponent(Component):
     """An :class:`axisrl.protocols.Loss`."""
+
+    trains: Literal["policy", "value"] = "policy"
+    """Which model it belongs to: ``loss`` or ``value.loss`` in the configuration."""
+    supervised: bool = False
+    """It reads log-probabilities alone, so it can learn from texts that nobody sampled."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,6 +127,8 @@ class EngineComponent(Component):
     transports: tuple[str, ...] = ()
     """Weight-update transports it can receive."""
     supports_routing_capture: bool = False
+    scores: bool = False
+    """It is an :class:`axisrl.protocols.ScoringEngine`: it can serve a teacher."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,6 +162,8 @@ class RecipeComponent(Component):
     smoke: str | None = None
     """``"package:path.yaml"`` laid over the recipe by ``--smoke``: the same job in seconds, on a
     CPU."""
+    preset: bool = False
+    """A few settings for other recipes (``--config plugin/preset``), not a run of its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

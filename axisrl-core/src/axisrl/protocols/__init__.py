@@ -11,10 +11,10 @@ from axisrl.protocols.advantage import Advantage
 from axisrl.protocols.blackbox import AdaptorContext, BlackboxAdaptor, HarnessOutcome, ProxySession
 from axisrl.protocols.correction import Correction, CorrectionResult
 from axisrl.protocols.dataset import TaskDataset
-from axisrl.protocols.engine import RolloutEngine
+from axisrl.protocols.engine import RolloutEngine, ScoringEngine
 from axisrl.protocols.env import Env
 from axisrl.protocols.handles import HandleStore
-from axisrl.protocols.loss import Loss, LossInputs, LossResult, LossStat
+from axisrl.protocols.loss import Level, Loss, LossInputs, LossResult, LossStat
 from axisrl.protocols.metrics import MetricLogger, ProgressLogger
 from axisrl.protocols.model import ModelSource
 from axisrl.protocols.packer import Packer
@@ -30,6 +30,7 @@ __all__ = [
     "CorrectionResult",
     "Env",
     "HandleStore",
+    "Level",
     "HarnessOutcome",
     "Loss",
     "LossInputs",
@@ -43,6 +44,7 @@ __all__ = [
     "Reward",
     "Rollout",
     "RolloutEngine",
+    "ScoringEngine",
     "TaskDataset",
     "TrainerBackend",
     "Verifier",

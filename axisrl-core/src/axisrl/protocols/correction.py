@@ -3,8 +3,11 @@ composes with any loss."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from axisrl.protocols.loss import Level
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,15 +22,23 @@ class CorrectionResult:
 
     weights_N: Tensor
     mask_N: Tensor
-    stats: dict[str, LossStat] = field(default_factory=dict)
+    stats: Mapping[str, LossStat] = field(default_factory=dict)
+    """Over the original mask: a kept-rate is a share of all trained tokens."""
 
 
 class Correction(Protocol):
-    """Identity where both log-probabilities agree; never unmasks; no gradient flows through it."""
+    """Identity where both log-probabilities agree; never unmasks; no gradient flows through it.
+
+    It depends on what was sampled and on the weights before the window's updates alone, so it is
+    the same for every update of a window. Masked positions may hold anything, NaN included.
+    """
+
+    level: Level
+    """``trajectory`` when a token's weight depends on the other tokens of its trajectory."""
 
     def __call__(
         self,
-        train_logprobs_N: Tensor,
+        old_logprobs_N: Tensor,
         rollout_logprobs_N: Tensor,
         mask_N: Tensor,
         trajectory_N: Tensor,

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from axisrl.types import GenerateRequest, GenerateResult, ModelSpec, WeightAck, WeightUpdate
+from axisrl.types import (
+    FloatArray,
+    GenerateRequest,
+    GenerateResult,
+    IntArray,
+    ModelSpec,
+    WeightAck,
+    WeightUpdate,
+)
 
 
 class RolloutEngine(Protocol):
@@ -46,4 +54,14 @@ class RolloutEngine(Protocol):
 
     async def stop(self) -> None:
         """Free the model; idempotent."""
+        ...
+
+
+@runtime_checkable
+class ScoringEngine(RolloutEngine, Protocol):
+    """An engine that can also say how likely given tokens are: what a served teacher must do."""
+
+    async def score(self, ids: IntArray, temperature: float) -> FloatArray:
+        """Log-probability of each token but the first given those before it, at a temperature:
+        float32[tokens - 1]. Raises ``EngineFailure`` when the ids do not fit the context."""
         ...

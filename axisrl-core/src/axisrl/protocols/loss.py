@@ -16,13 +16,16 @@ from axisrl.types import Aggregation
 if TYPE_CHECKING:
     from torch import Tensor
 
+Level = Literal["token", "trajectory"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossInputs:
     """Label-aligned tensors (N,). Masked positions may hold anything, NaN included."""
 
     logprobs_N: Tensor
-    """Under the current weights at the sampling temperature; carries the gradient."""
+    """Under the current weights at the sampling temperature; carries the gradient. A value model
+    has none: NaN there."""
     mask_N: Tensor
     """bool: True for trained tokens."""
     advantages_N: Tensor
@@ -31,10 +34,14 @@ class LossInputs:
     """int64: tokens of one trajectory share a number."""
     old_logprobs_N: Tensor | None = None
     """Before the window's updates; only when the loss needs "old_logprobs"."""
+    reference_logprobs_N: Tensor | None = None
+    """Under the frozen reference model; only when the loss needs "reference_logprobs"."""
     entropy_N: Tensor | None = None
     """Of the full next-token distribution; only when the loss needs "entropy"."""
     values_N: Tensor | None = None
+    """Of the current value model; carries the gradient; only when the loss needs "values"."""
     old_values_N: Tensor | None = None
+    """Before the window's updates."""
     returns_N: Tensor | None = None
 
 
@@ -60,7 +67,11 @@ class Loss(Protocol):
     is computed."""
 
     needs: frozenset[str]
-    """Subset of {"old_logprobs", "entropy", "values"}."""
+    """Subset of {"old_logprobs", "reference_logprobs", "entropy", "values"}. A loss of "values"
+    trains a value model, every other one the policy."""
+    level: Level
+    """``trajectory`` when a token's numerator depends on the other tokens of its trajectory: its
+    rows then share a packed batch."""
     aggregation: Aggregation
     """How tokens become one number: denominators are computed from it before the first
     micro-batch."""

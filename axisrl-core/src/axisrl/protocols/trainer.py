@@ -1,4 +1,4 @@
-"""TrainerBackend: holds the policy's master weights and its optimizer."""
+"""TrainerBackend: holds the master weights of a policy, a value model or a frozen model."""
 
 from __future__ import annotations
 
@@ -7,23 +7,31 @@ from pathlib import Path
 from typing import Protocol
 
 from axisrl.protocols.loss import Loss
-from axisrl.types import FloatArray, ModelSpec, PackedBatch, StepStats, WeightUpdate
+from axisrl.types import FloatArray, ModelSpec, PackedBatch, StepStats, WeightAck, WeightUpdate
 
 
 class TrainerBackend(Protocol):
-    """One per trainer rank. Knows nothing of rewards, groups or algorithms."""
+    """One per trainer rank and model. Knows nothing of rewards, groups or algorithms."""
 
     provides: frozenset[str]
     """What it can compute for a loss: subset of {"old_logprobs", "entropy", "values"}."""
 
-    def start(self, model: ModelSpec, total_steps: int) -> None:
-        """Load the model and make the optimizer; ``total_steps`` sizes the learning-rate
-        schedule."""
+    def start(self, model: ModelSpec, total_steps: int | None) -> None:
+        """Load the model and make the optimizer; ``total_steps`` sizes the learning-rate schedule.
+
+        None is a frozen model (a reference, a teacher): no optimizer and no gradient; ``step`` is
+        never called, ``update_weights`` may be.
+        """
         ...
 
     def logprobs(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
         """Log-probability of each label at its temperature, one array (N,) a batch, 0 where
         masked; no gradient."""
+        ...
+
+    def values(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
+        """With ``model.head`` "value": V of the state each label follows, one array (N,) a batch, 0
+        where masked; no gradient. Temperature does not touch it."""
         ...
 
     def step(self, batches: Sequence[PackedBatch], loss: Loss) -> StepStats:
@@ -40,8 +48,14 @@ class TrainerBackend(Protocol):
         """Offer the current weights as ``version``."""
         ...
 
+    def update_weights(self, update: WeightUpdate) -> WeightAck:
+        """Replace a frozen model's weights by another trainer's and echo the version and the
+        checksum of what it now holds."""
+        ...
+
     def save(self, path: Path) -> None:
-        """Write model, optimizer, scheduler and RNG state into the (existing, empty) folder."""
+        """Write model, optimizer, scheduler and RNG state into the (existing, empty) folder; of a
+        frozen model its weights alone."""
         ...
 
     def load(self, path: Path) -> None:

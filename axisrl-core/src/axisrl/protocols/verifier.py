@@ -22,10 +22,19 @@ class Rollout:
     messages: tuple[Message, ...]
     trace: Trace
     turns: int
-    env_parts: Mapping[str, float] = field(default_factory=dict)
-    """Sum of the ``reward_parts`` of the env's steps."""
+    turn_parts: tuple[Mapping[str, float], ...] = ()
+    """The env's ``reward_parts`` of each turn."""
     info: Mapping[str, Any] = field(default_factory=dict)
     """The env's ``info`` dicts merged, later steps winning."""
+
+    @property
+    def env_parts(self) -> dict[str, float]:
+        """Sum of the env's ``reward_parts`` over the turns."""
+        total: dict[str, float] = {}
+        for parts in self.turn_parts:
+            for name, value in parts.items():
+                total[name] = total.get(name, 0.0) + value
+        return total
 
     @property
     def answer(self) -> str:

@@ -26,6 +26,8 @@ class GroupAdvantage:
     """Advantages of one group, one scalar a member."""
 
     group_relative = True
+    needs_values = False
+    whiten = False
 
     def __init__(self, config: GroupAdvantageConfig, context: BuildContext) -> None:
         self._config = config

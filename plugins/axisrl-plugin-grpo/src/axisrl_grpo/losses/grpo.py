@@ -14,12 +14,10 @@ Shape suffix: ``N`` tokens of one packed batch.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
+from axisrl.ops.clip import ClipRange, clipped_ratio_loss, mismatch_stats
 from axisrl.ops.masked import zero_masked
-from axisrl.ops.ratio import log_ratio
-from axisrl.protocols import LossInputs, LossResult, LossStat
+from axisrl.ops.ratio import base_logprobs, log_ratio
+from axisrl.protocols import Level, LossInputs, LossResult
 from axisrl.types import BuildContext
 from axisrl_grpo.config import GrpoLossConfig
 
@@ -27,60 +25,20 @@ from axisrl_grpo.config import GrpoLossConfig
 class GrpoLoss:
     """Per-token numerators; exactly 0, value and gradient, where masked."""
 
+    level: Level = "token"
+
     def __init__(self, config: GrpoLossConfig, context: BuildContext) -> None:
-        self._config = config
+        self._base = config.base
+        self._clip = ClipRange(config.clip_low, config.clip_high, config.dual_clip)
         self.needs = frozenset({"old_logprobs"} if config.base == "old" else ())
         self.aggregation = config.aggregation
         self.sequence_norm = config.sequence_norm
 
     def __call__(self, batch: LossInputs) -> LossResult:
-        """Raises ``ValueError`` when ``base: old`` meets a batch without old log-probabilities."""
-        d_N = log_ratio(batch.logprobs_N, self._base(batch), batch.mask_N)
+        """See :meth:`axisrl.protocols.Loss.__call__`."""
+        d_N = log_ratio(batch.logprobs_N, base_logprobs(batch, self._base), batch.mask_N)
         advantages_N = zero_masked(batch.advantages_N, batch.mask_N)
-        ratio_N = d_N.exp()
-        clipped_N = ratio_N.clamp(1 - self._config.clip_low, 1 + self._config.clip_high)
-        plain_N, bounded_N = -advantages_N * ratio_N, -advantages_N * clipped_N
-        loss_N = torch.maximum(plain_N, bounded_N)
-        stats = _ratio_stats(d_N.detach(), (bounded_N > plain_N).detach())
-        if self._config.dual_clip is not None:
-            floor_N = -self._config.dual_clip * advantages_N
-            dual_N = (advantages_N < 0) & (loss_N > floor_N)
-            loss_N = torch.where(dual_N, floor_N, loss_N)
-            stats["dual_clip_fraction"] = _mean(dual_N)
+        loss_N, stats = clipped_ratio_loss(d_N, advantages_N, self._clip)
         return LossResult(
-            per_token_N=zero_masked(loss_N, batch.mask_N), stats=stats | _mismatch_stats(batch)
+            per_token_N=zero_masked(loss_N, batch.mask_N), stats=stats | mismatch_stats(batch)
         )
-
-    def _base(self, batch: LossInputs) -> Tensor:
-        if self._config.base == "rollout":
-            return batch.rollout_logprobs_N
-        if batch.old_logprobs_N is None:
-            raise ValueError("grpo/grpo with base: old was given a batch without old_logprobs")
-        return batch.old_logprobs_N
-
-
-def _ratio_stats(d_N: Tensor, clipped_N: Tensor) -> dict[str, LossStat]:
-    ratio_N = d_N.exp()
-    return {
-        "ratio": _mean(ratio_N),
-        "ratio_max": LossStat(values_N=ratio_N, reduce="max"),
-        "clip_fraction": _mean(clipped_N),
-        # k1, sampled from the base: mean(base - current) estimates KL(base || current).
-        "ppo_kl": _mean(-d_N),
-    }
-
-
-def _mismatch_stats(batch: LossInputs) -> dict[str, LossStat]:
-    """How far trainer and engine disagree about the same token under the same weights."""
-    if batch.old_logprobs_N is None:
-        return {}
-    gap_N = zero_masked(batch.old_logprobs_N - batch.rollout_logprobs_N, batch.mask_N).abs()
-    return {
-        "mismatch": _mean(gap_N),
-        "mismatch_max": LossStat(values_N=gap_N.detach(), reduce="max"),
-    }
-
-
-def _mean(values_N: Tensor) -> LossStat:
-    dtype = values_N.dtype if values_N.is_floating_point() else torch.float32
-    return LossStat(values_N=values_N.detach().to(dtype))
