@@ -196,11 +196,13 @@ def axisrl_recipes():
         RecipeComponent(name="base", target="{module}:configs/base.yaml",
                         smoke="{module}:configs/smoke.yaml"),
         RecipeComponent(name="small", target="{module}:configs/small.yaml"),
+        RecipeComponent(name="wide", target="{module}:presets/wide.yaml", preset=True),
+        RecipeComponent(name="rare", target="{module}:presets/rare.yaml", preset=True),
     ]
 
 @hookimpl
 def axisrl_config_resolved(config):
-    from axisrl.plugins.events import ConfigProblem
+    from axisrl.plugins import ConfigProblem
     if config.seed == 13:
         yield ConfigProblem(path="seed", message="13 is unlucky", fix="seed=14")
 """
@@ -269,12 +271,21 @@ TOY_FILES = {
     "configs/smoke.yaml": """
         train: {updates: 2}
         """,
+    "presets/wide.yaml": """
+        loss: {use: toy/clip, clip: 0.4}
+        rollout: {group_size: 8}
+        """,
+    "presets/rare.yaml": """
+        loss: {clip: 0.3}
+        checkpoint: {every: 9}
+        """,
 }
 
 
 @pytest.fixture
 def toy(site: Site) -> Site:
-    """A site with the plugin ``toy``: one component of every kind that a run needs, two recipes."""
+    """A site with the plugin ``toy``: one component of every kind that a run needs, two recipes,
+    two presets."""
     site.add("toy", TOY, files=TOY_FILES)
     return site
 

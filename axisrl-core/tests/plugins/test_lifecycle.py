@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from axisrl.errors import AbortRun
-from axisrl.plugins.events import ConfigProblem
+from axisrl.plugins import ConfigProblem
 from axisrl.plugins.lint import LIFECYCLE_HOOKS
 from axisrl.plugins.manager import PluginManager
 from axisrl.plugins.records import PluginOptions
@@ -88,8 +88,7 @@ def test_strict_raises_what_the_hook_raised(site):
 
 
 PROBLEMS = """
-from axisrl.plugins import hookimpl
-from axisrl.plugins.events import ConfigProblem
+from axisrl.plugins import ConfigProblem, hookimpl
 
 @hookimpl
 def axisrl_config_resolved(config):

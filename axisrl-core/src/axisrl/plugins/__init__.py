@@ -1,4 +1,5 @@
-"""What a plugin's ``plugin.py`` imports: the ``hookimpl`` marker and the component descriptors.
+"""What a plugin's ``plugin.py`` imports: the ``hookimpl`` marker, the component descriptors and
+the answer of ``axisrl_config_resolved``.
 
 Importing this package loads pluggy and nothing else: no pydantic, numpy, torch, ray or click.
 The manager itself is :mod:`axisrl.plugins.manager`, the hooks are :mod:`axisrl.plugins.hookspecs`.
@@ -29,6 +30,7 @@ from axisrl.plugins.components import (
     TrainerComponent,
     VerifierComponent,
 )
+from axisrl.plugins.problem import ConfigProblem
 
 API_VERSION = 1
 """Version of the hooks, descriptors and protocols together. A plugin module may declare the one it
@@ -45,6 +47,7 @@ __all__ = [
     "CommandComponent",
     "Component",
     "ComponentRef",
+    "ConfigProblem",
     "CorrectionComponent",
     "DatasetComponent",
     "EngineComponent",

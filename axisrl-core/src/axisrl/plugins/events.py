@@ -11,15 +11,6 @@ from axisrl.types import RolloutSummary, StepStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigProblem:
-    """What a plugin finds wrong with a resolved config. ``path`` is the dotted key."""
-
-    path: str
-    message: str
-    fix: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
     """The run, once everything is up."""
 

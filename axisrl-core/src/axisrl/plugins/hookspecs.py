@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from axisrl.plugins.events import (
         BatchPacked,
         CheckpointSaved,
-        ConfigProblem,
         RolloutFinished,
         RunFinished,
         RunInfo,
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
         WeightsUpdated,
         WorkerInfo,
     )
+    from axisrl.plugins.problem import ConfigProblem
 
 hookspec = HookspecMarker("axisrl")
 
@@ -286,8 +286,7 @@ class LifecycleSpecs(Protocol):
 
         Arguments: ``config``: the run's config; a returned problem ends it. Since: 0.1. Example::
 
-            from axisrl.plugins import hookimpl
-            from axisrl.plugins.events import ConfigProblem
+            from axisrl.plugins import ConfigProblem, hookimpl
 
             @hookimpl
             def axisrl_config_resolved(config):

@@ -23,13 +23,13 @@ import pluggy
 from axisrl.errors import AbortRun
 from axisrl.plugins.hookspecs import LifecycleSpecs, RegistrySpecs
 from axisrl.plugins.lint import LIFECYCLE_HOOKS, HookFunction
+from axisrl.plugins.problem import ConfigProblem
 
 if TYPE_CHECKING:
     from axisrl.config.schema import RunConfig
     from axisrl.plugins.events import (
         BatchPacked,
         CheckpointSaved,
-        ConfigProblem,
         RolloutFinished,
         RunFinished,
         RunInfo,
@@ -173,8 +173,6 @@ class Lifecycle:
 
 
 def _problems(result: Any) -> list[ConfigProblem] | None:
-    from axisrl.plugins.events import ConfigProblem
-
     if result is None:
         return None
     problems = list(result)
