@@ -60,3 +60,22 @@ def test_a_batch_too_small_for_the_longest_rollout_is_refused_with_both_numbers(
     sizes["train"]["max_tokens_per_batch"] = 510
     with pytest.raises(ConfigError, match=r"max_tokens_per_batch 510 .* rollout.max_context 512"):
         config(**sizes)
+
+
+def test_without_settings_a_run_has_one_reward():
+    assert {name: use.use for name, use in config().rewards.items()} == {"main": "core/sum"}
+
+
+def test_a_run_without_a_reward_is_refused():
+    with pytest.raises(ConfigError, match="rewards is empty: a rollout would earn nothing"):
+        config(rewards={})
+
+
+def test_a_weight_for_an_unknown_reward_is_refused_with_the_nearest_name():
+    rewards = {"main": "a/b", "length": "a/c"}
+    assert config(rewards=rewards, reward_weights={"length": 0.5}).reward_weights["length"] == 0.5
+    with pytest.raises(ConfigError) as caught:
+        config(rewards=rewards, reward_weights={"lenght": 0.5})
+    assert caught.value.message == (
+        "reward_weights.lenght weighs no reward, the run has length, main; did you mean length?"
+    )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from axisrl.config.base import Config
+from axisrl.config.rewards import check_reward_weights
 
 
 def _at_least(least: int, **values: float) -> None:
@@ -31,6 +32,13 @@ class Use:
 
     use: str
     options: dict[str, Any] = field(default_factory=dict)
+
+
+def needed(use: Use | None, path: str) -> Use:
+    """A component that this run cannot do without. Raises ``ValueError`` when it is not set."""
+    if use is None:
+        raise ValueError(f"{path} is required: set {path}")
+    return use
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -365,33 +373,49 @@ class RunConfig(Config):
     """Plugins to activate besides those the components name (observers)."""
 
     def __post_init__(self) -> None:
-        rollout, train = self.rollout, self.train
-        group, batch = rollout.group_size, train.batch_size
+        check_reward_weights(self.rewards, self.reward_weights)
+        rollout, train, sampling = self.rollout, self.train, self.rollout.sampling
+        group, least, batch = rollout.group_size, rollout.min_group_size, train.batch_size
         if batch % group:
             raise ValueError(
                 f"train.batch_size {batch} is not a multiple of rollout.group_size {group}"
             )
-        if rollout.min_group_size > group:
-            raise ValueError(
-                f"rollout.min_group_size {rollout.min_group_size} is over group_size {group}"
-            )
+        if least > group:
+            raise ValueError(f"rollout.min_group_size {least} is over group_size {group}")
         if train.updates % train.updates_per_sync:
             raise ValueError(
                 f"train.updates {train.updates} is not a multiple of "
                 f"train.updates_per_sync {train.updates_per_sync}"
             )
-        if train.max_tokens_per_batch < rollout.max_context - 1:
+        self._check_parts()
+        # A value model reads one position more: the state after the last token.
+        least = rollout.max_context - (0 if self.value else 1)
+        if train.max_tokens_per_batch < least:
             raise ValueError(
                 f"train.max_tokens_per_batch {train.max_tokens_per_batch} is too small for a "
                 f"rollout of rollout.max_context {rollout.max_context} tokens"
             )
-        sampling = rollout.sampling
         if sampling.temperature == 0:
             raise ValueError("rollout.sampling.temperature 0 is greedy: nothing can be learnt")
         if sampling.top_p < 1 or sampling.top_k or sampling.min_p:
             raise ValueError(
                 "rollout.sampling top_p, top_k and min_p cut the distribution that is sampled, "
                 "while the trainer scores tokens under the whole one: leave them off when training"
+            )
+
+    def _check_parts(self) -> None:
+        """What the mode needs, and what goes together."""
+        plays = self.mode == "train" or self.eval is not None
+        for name in ("env", "engine") if plays else ():
+            needed(getattr(self, name), name)
+        if self.mode == "train" or not self.offline.rollouts:
+            needed(self.dataset, "dataset")
+        if self.mode == "train" and self.offline.rollouts:
+            raise ValueError("offline.rollouts has no effect unless mode is train_offline")
+        if self.value and self.value.warmup_updates >= self.train.updates:
+            raise ValueError(
+                f"value.warmup_updates {self.value.warmup_updates} leaves none of train.updates "
+                f"{self.train.updates} for the policy"
             )
 
     @property
