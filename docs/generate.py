@@ -21,7 +21,7 @@ from typing import Any
 import click
 
 from axisrl.cli.main import main as root_command
-from axisrl.cli.plugin_facts import gather
+from axisrl.cli.plugin_facts import gather, kind_of
 from axisrl.config import schema
 from axisrl.config.fields import fields_of
 from axisrl.plugins import hookspecs
@@ -118,7 +118,7 @@ def _components() -> Iterator[str]:
 
 
 def _component(component: Mapping[str, Any]) -> Iterator[str]:
-    yield f"### {component['kind']} `{component['id']}`"
+    yield f"### {kind_of(component)} `{component['id']}`"
     extras = component["extras"]
     needs = f" Needs the extra `{'`, `'.join(extras)}`." if extras else ""
     yield f"{component['summary']}.{needs}"

@@ -9,7 +9,7 @@ from axisrl.errors import UsageError
 
 EMPTY = Arguments(
     words=(),
-    config_files=(),
+    configs=(),
     plugins=(),
     no_plugins=(),
     loggers=(),

@@ -175,6 +175,17 @@ def test_show_tells_components_options_extras_and_links(site):
     assert "(required)" in size and "Side of the world, in cells." in size
 
 
+def test_presets_are_told_apart_from_recipes(toy):
+    said = call("--kind", "recipe").stdout.splitlines()
+    notes = {line.split()[0]: line.endswith("preset: --config") for line in said}
+    assert notes["toy/wide"] and not notes["toy/base"]
+    said = call("show", "toy").stdout
+    assert "\npreset  toy/wide" in said
+    assert "use: axisrl run RECIPE --config toy/wide" in said
+    assert "\nrecipe  toy/base" in said
+    assert "--config toy/base" not in said
+
+
 def test_show_of_a_broken_plugin_says_why_and_where(site):
     site.add("bad", "import not_a_module")
     said = call("show", "bad").stdout

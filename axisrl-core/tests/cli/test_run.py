@@ -331,6 +331,31 @@ def test_smoke_settings_are_used(run, fake):
     assert fake.calls[0][0].config.train.updates == 2
 
 
+def test_a_preset_is_laid_over_the_recipe(run, fake, output_root):
+    assert run("toy/base", "--name", "a", "--config", "toy/wide").exit_code == 0
+    assert fake.calls[0][0].config.rollout.group_size == 8
+    text = (output_root / "a/config.yaml").read_text()
+    assert "  group_size: 8  # preset toy/wide\n" in text
+    assert run("--resume", "a").exit_code == 0
+    assert fake.calls[1][0].config == fake.calls[0][0].config
+
+
+def test_a_preset_without_a_recipe(run):
+    refused(run("toy/wide"), 2, "is a preset", "axisrl run RECIPE --config toy/wide")
+
+
+def test_a_recipe_as_a_preset(run):
+    refused(run("toy/base", "--config", "toy/small"), 2, "toy/small is a whole recipe")
+
+
+def test_a_misspelt_preset(run):
+    refused(run("toy/base", "--config", "toy/wied"), 2, "did you mean 'wide'?")
+
+
+def test_a_preset_of_a_plugin_that_is_not_installed(run):
+    refused(run("toy/base", "--config", "nowhere/wide"), 4, "'nowhere'", "pip")
+
+
 def test_a_config_file_that_is_not_there(run, tmp_path):
     refused(run("toy/base", "--config", Path(tmp_path / "none.yaml")), 2, "none.yaml")
 

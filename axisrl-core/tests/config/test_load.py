@@ -28,7 +28,7 @@ def test_layers_lie_in_their_order(load, tmp_path):
     one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
     one.write_text("train: {updates: 20, updates_per_sync: 2}\ncheckpoint: {every: 7, keep: 9}\n")
     two.write_text("checkpoint: {every: 8}\n")
-    loaded = load("toy/small", "checkpoint.keep=3", config_files=(one, two), smoke=True)
+    loaded = load("toy/small", "checkpoint.keep=3", configs=(str(one), str(two)), smoke=True)
     assert loaded.config.rollout.group_size == 4
     assert loaded.config.train.batch_size == 4
     assert loaded.config.train.updates == 20
@@ -99,7 +99,7 @@ def test_an_unknown_key_names_the_nearest_and_where_it_came_from(load, tmp_path)
         "unknown key engine.max_bach; did you mean max_batch? (from command line)"
     )
     (tmp_path / "a.yaml").write_text("trian: {updates: 3}\n")
-    assert message_of(load, config_files=(tmp_path / "a.yaml",)) == (
+    assert message_of(load, configs=(str(tmp_path / "a.yaml"),)) == (
         f"unknown key trian; did you mean train? (from {tmp_path / 'a.yaml'})"
     )
 
@@ -157,11 +157,45 @@ def test_smoke_without_smoke_settings_is_a_usage_error(load, tmp_path):
         load(tmp_path / "a.yaml", smoke=True)
 
 
-def test_extends_in_an_overlay_is_refused(load, tmp_path):
+def test_a_file_of_settings_does_not_stand_on_a_recipe(load, tmp_path):
     (tmp_path / "a.yaml").write_text("extends: toy/base\n")
-    assert "only a recipe stands on another one" in message_of(
-        load, config_files=(tmp_path / "a.yaml",)
-    )
+    assert "toy/base is a whole recipe" in message_of(load, configs=(str(tmp_path / "a.yaml"),))
+
+
+def test_presets_and_files_lie_over_the_recipe_from_left_to_right(load, tmp_path):
+    one = tmp_path / "one.yaml"
+    one.write_text("loss: {clip: 0.2}\ncheckpoint: {every: 8, keep: 3}\n")
+    loaded = load("toy/base", "checkpoint.keep=4", configs=("toy/wide", str(one), "toy/rare"))
+    settings = ("rollout.group_size", "loss.clip", "checkpoint.every", "checkpoint.keep")
+    assert {key: loaded.origins[key] for key in settings} == {
+        "rollout.group_size": "preset toy/wide",
+        "loss.clip": "preset toy/rare",
+        "checkpoint.every": "preset toy/rare",
+        "checkpoint.keep": "command line",
+    }
+    assert loaded.tree["loss"] == {"use": "toy/clip", "clip": 0.3}
+    assert load("toy/base", configs=("toy/rare", str(one))).tree["loss"]["clip"] == 0.2
+    assert loaded.recipe == "toy/base"
+
+
+def test_smoke_settings_lie_over_presets_of_the_recipe_and_below_those_of_the_command_line(
+    load, tmp_path
+):
+    path = tmp_path / "a.yaml"
+    path.write_text("extends: [toy/base, mine.yaml]\n")
+    (tmp_path / "mine.yaml").write_text("train: {updates: 7}\n")
+    assert load(path).config.train.updates == 7
+    assert load(path, smoke=True).config.train.updates == 2
+    again = load(path, smoke=True, configs=(str(tmp_path / "mine.yaml"),))
+    assert again.config.train.updates == 7
+
+
+def test_comments_and_errors_name_the_preset(load, tmp_path):
+    loaded = load("toy/base", configs=("toy/wide",))
+    assert "  group_size: 8  # preset toy/wide\n" in render(loaded.tree, loaded.origins)
+    with pytest.raises(ConfigError) as caught:
+        load("toy/small", configs=("toy/wide",))
+    assert "rollout.group_size (from preset toy/wide)" in caught.value.fix
 
 
 def test_an_unknown_plugin_in_the_list_is_a_plugin_error(load):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from axisrl.config.recipe import read_recipe
+from axisrl.config.recipe import read_recipe, read_settings
 from axisrl.errors import ConfigError, PluginError, UsageError
 from axisrl.plugins.manager import PluginManager
 
@@ -15,6 +15,11 @@ def read(ref: object):
 
 def origins(recipe) -> list[str]:
     return [layer.origin for layer in recipe.layers]
+
+
+def settings(ref: object) -> list[str]:
+    """Origins of the layers of ``--config ref``."""
+    return [layer.origin for layer in read_settings(str(ref), PluginManager.discover())]
 
 
 def test_a_plugins_recipe_is_read_and_its_plugin_activated(toy):
@@ -48,10 +53,107 @@ def test_a_circle_of_extends_is_an_error_that_shows_it(tmp_path):
         read(tmp_path / "a.yaml")
 
 
-def test_extends_has_to_be_a_name(tmp_path):
-    (tmp_path / "a.yaml").write_text("extends: [x]\n")
-    with pytest.raises(ConfigError, match=r"`extends` is \['x'\]"):
+@pytest.mark.parametrize(("written", "shown"), [("{a: b}", r"\{'a': 'b'\}"), ("[1]", r"\[1\]")])
+def test_extends_has_to_be_names(tmp_path, written, shown):
+    (tmp_path / "a.yaml").write_text(f"extends: {written}\n")
+    with pytest.raises(ConfigError, match=f"`extends` is {shown}, not a recipe"):
         read(tmp_path / "a.yaml")
+
+
+def test_a_list_of_extends_begins_with_a_recipe_and_lays_the_others_over_it(toy, tmp_path):
+    (tmp_path / "more.yaml").write_text("seed: 2\n")
+    path = tmp_path / "a.yaml"
+    path.write_text("extends: [toy/small, toy/wide, more.yaml, toy/rare]\nseed: 3\n")
+    assert origins(read(path)) == [
+        "recipe toy/base",
+        "recipe toy/small",
+        "preset toy/wide",
+        "more.yaml",
+        "preset toy/rare",
+        f"recipe {path}",
+    ]
+
+
+def test_smoke_settings_are_the_recipes_whatever_presets_lie_over_it(toy, tmp_path):
+    (tmp_path / "a.yaml").write_text("extends: [toy/small, toy/wide]\n")
+    recipe = read(tmp_path / "a.yaml")
+    assert recipe.smoke is not None
+    assert recipe.smoke.origin == "smoke settings of toy/base"
+
+
+def test_a_file_may_be_extended_twice_where_that_is_no_circle(tmp_path):
+    (tmp_path / "a.yaml").write_text("extends: [b.yaml, c.yaml, d.yaml]\n")
+    (tmp_path / "b.yaml").write_text("seed: 1\n")
+    for name in ("c", "d"):
+        (tmp_path / f"{name}.yaml").write_text("extends: shared.yaml\n")
+    (tmp_path / "shared.yaml").write_text("seed: 2\n")
+    layers = origins(read(tmp_path / "a.yaml"))[:-1]
+    assert layers == ["recipe b.yaml", "shared.yaml", "c.yaml", "shared.yaml", "d.yaml"]
+
+
+def test_a_circle_through_the_second_of_a_list_is_an_error_too(tmp_path):
+    (tmp_path / "a.yaml").write_text("extends: [b.yaml, c.yaml]\n")
+    (tmp_path / "b.yaml").write_text("seed: 1\n")
+    (tmp_path / "c.yaml").write_text("extends: a.yaml\n")
+    with pytest.raises(ConfigError, match=r"itself: .*a\.yaml -> .*c\.yaml -> .*a\.yaml"):
+        read(tmp_path / "a.yaml")
+
+
+def test_a_preset_is_no_recipe(toy):
+    with pytest.raises(ConfigError, match="toy/wide is a preset: a few settings") as caught:
+        read("toy/wide")
+    assert caught.value.fix == "give it to a recipe: axisrl run RECIPE --config toy/wide"
+
+
+@pytest.mark.parametrize("written", ["toy/wide", "[toy/wide, toy/base]"])
+def test_extends_does_not_begin_with_a_preset(toy, tmp_path, written):
+    (tmp_path / "a.yaml").write_text(f"extends: {written}\n")
+    with pytest.raises(ConfigError, match="toy/wide is a preset") as caught:
+        read(tmp_path / "a.yaml")
+    assert caught.value.fix == "begin with a recipe: extends: [plugin/recipe, toy/wide]"
+
+
+def test_a_second_whole_recipe_in_extends_is_refused_with_the_reason(toy, tmp_path):
+    (tmp_path / "a.yaml").write_text("extends: [toy/base, toy/small]\n")
+    with pytest.raises(ConfigError, match=r"toy/small is a whole recipe.*would replace its model"):
+        read(tmp_path / "a.yaml")
+
+
+def test_a_preset_is_settings_and_its_plugin_is_activated(toy):
+    manager = PluginManager.discover()
+    (layer,) = read_settings("toy/wide", manager)
+    assert layer.origin == "preset toy/wide"
+    assert layer.tree["rollout"] == {"group_size": 8}
+    assert [r.name for r in manager.records() if r.state == "active"] == ["core", "toy"]
+
+
+def test_a_file_of_settings_may_extend_presets(toy, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("extends: [toy/wide, toy/rare]\nseed: 2\n")
+    assert settings(path) == ["preset toy/wide", "preset toy/rare", str(path)]
+
+
+def test_a_whole_recipe_is_not_settings(toy):
+    with pytest.raises(ConfigError, match=r"toy/base is a whole recipe.*would replace") as caught:
+        settings("toy/base")
+    assert caught.value.fix == "give it as RECIPE: axisrl run toy/base"
+
+
+def test_a_run_folder_is_not_settings(tmp_path):
+    (tmp_path / "config.yaml").write_text("seed: 4\n")
+    with pytest.raises(ConfigError, match=r"config\.yaml is a whole recipe"):
+        settings(tmp_path)
+
+
+def test_an_unknown_preset_names_the_nearest_and_the_option(toy):
+    with pytest.raises(ConfigError, match=r"^--config: toy has no recipe 'wied'; .*'wide'"):
+        settings("toy/wied")
+
+
+@pytest.mark.parametrize("name", ["none.yaml", "none.json", "./none"])
+def test_a_missing_file_of_settings_is_a_usage_error(name):
+    with pytest.raises(UsageError, match=f"there is no file {name.removeprefix('./')}"):
+        settings(name)
 
 
 def test_a_run_folder_is_a_recipe_under_the_name_it_was_started_with(tmp_path):
@@ -67,6 +169,14 @@ def test_a_project_folder_uses_the_first_recipe_of_its_plugin(toy, tmp_path):
     project.mkdir()
     (project / "pyproject.toml").write_text('[project.entry-points.axisrl]\ntoy = "axisrl_toy"\n')
     assert read(project).name == "toy/base"
+
+
+def test_a_project_of_presets_alone_holds_no_recipe(site, tmp_path):
+    source = RECIPE.replace(")]", ", preset=True)]").replace("{target}", "{module}:p.yaml")
+    site.add("tuned", source, files={"p.yaml": "seed: 1\n"})
+    (tmp_path / "pyproject.toml").write_text('[project.entry-points.axisrl]\ntuned = "x"\n')
+    with pytest.raises(UsageError, match="its plugin tuned offers none"):
+        read(tmp_path)
 
 
 def test_a_project_that_is_not_installed_says_how_to(tmp_path):
@@ -98,7 +208,7 @@ def test_an_unknown_plugin_is_a_plugin_error():
 
 
 def test_a_missing_file_is_a_usage_error(tmp_path):
-    with pytest.raises(UsageError, match="there is no recipe file"):
+    with pytest.raises(UsageError, match=r"there is no file .*none\.yaml"):
         read(tmp_path / "none.yaml")
 
 

@@ -21,7 +21,8 @@ class Arguments:
 
     words: tuple[str, ...]
     """RECIPE and settings, in order."""
-    config_files: tuple[Path, ...]
+    configs: tuple[str, ...]
+    """YAML files and presets, in order."""
     plugins: tuple[str, ...]
     no_plugins: tuple[str, ...]
     loggers: tuple[str, ...]

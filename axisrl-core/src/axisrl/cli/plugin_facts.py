@@ -26,6 +26,11 @@ TIMEOUT_S = 60.0
 Facts = dict[str, Any]
 
 
+def kind_of(component: Facts) -> str:
+    """What a component is shown as: its kind, or ``preset`` for a recipe that is one."""
+    return "preset" if component["facts"].get("preset") else str(component["kind"])
+
+
 def gather(names: Sequence[str]) -> list[Facts]:
     """Facts of each plugin by name (or file, or module), from a child process.
 

@@ -101,7 +101,7 @@ def _list_kind(kind: str, records: list[PluginRecord], as_json: bool) -> None:
         click.echo(json.dumps(offering, indent=2))
     else:
         rows = [
-            (c["id"], f["distribution"], f["version"], c["summary"], _needs(c))
+            (c["id"], f["distribution"], f["version"], c["summary"], _note(c))
             for f in offering
             for c in f["components"]
         ]
@@ -109,6 +109,12 @@ def _list_kind(kind: str, records: list[PluginRecord], as_json: bool) -> None:
     silent = [f"{f['name']} ({f['state']})" for f in found if f["state"] != "active"]
     if silent:
         click.echo(f"not loaded: {', '.join(silent)}; see `axisrl plugins show NAME`", err=True)
+
+
+def _note(component: dict[str, Any]) -> str:
+    from axisrl.cli.plugin_facts import kind_of
+
+    return "preset: --config" if kind_of(component) == "preset" else _needs(component)
 
 
 def _needs(component: dict[str, Any]) -> str:
@@ -139,11 +145,17 @@ def _links(distribution: str) -> list[str]:
 
 
 def _print_component(component: dict[str, Any], distribution: str) -> None:
-    click.echo(printable(f"\n{component['kind']}  {component['id']}  {component['summary']}"))
+    from axisrl.cli.plugin_facts import kind_of
+
+    kind = kind_of(component)
+    click.echo(printable(f"\n{kind}  {component['id']}  {component['summary']}"))
     click.echo(printable(f"  {component['target']}  (version {component['version']})"))
-    known = {name: value for name, value in component["facts"].items() if value not in (None, "")}
+    facts = {name: value for name, value in component["facts"].items() if name != "preset"}
+    known = {name: value for name, value in facts.items() if value not in (None, "")}
     if known:
         click.echo(printable("  " + ", ".join(f"{k}={_text(v)}" for k, v in known.items())))
+    if kind == "preset":
+        click.echo(printable(f"  use: axisrl run RECIPE --config {component['id']}"))
     if component["missing"]:
         command = extras_command(component["extras"], component["missing"], distribution)
         click.echo(printable(f"  {_needs(component)}: {command}"))

@@ -37,7 +37,13 @@ _PATH = click.Path(path_type=Path)
 
 @click.command(cls=_RunCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="RECIPE [key.path=value ...]")
-@click.option("--config", "config_files", multiple=True, type=_PATH, help="YAML over the recipe.")
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="FILE|PRESET",
+    help="Over the recipe: a YAML file or plugin/preset.",
+)
 @click.option("--plugin", "plugins", multiple=True, help="Also use: a name, ./file.py or module.")
 @click.option("--no-plugin", "no_plugins", multiple=True, help="Leave an installed plugin out.")
 @click.option(

@@ -126,7 +126,7 @@ def choose_target(arguments: Arguments) -> Target:
         folder = folder.expanduser().absolute()
     request = RunRequest(
         recipe=recipe,
-        config_files=arguments.config_files,
+        configs=arguments.configs,
         overrides=arguments.overrides,
         smoke=arguments.smoke,
         loggers=arguments.loggers,

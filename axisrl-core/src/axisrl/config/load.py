@@ -1,7 +1,7 @@
 """Loads a run's configuration: layers, validation, components, checks, each value's origin.
 
-Dataclass defaults < recipe (its ``extends`` chain first) < ``--smoke`` < ``--config`` files left to
-right < ``key.path=value``. Nothing is started or built, and no file is written.
+Dataclass defaults < recipe (what it ``extends`` first) < ``--smoke`` < ``--config`` files and
+presets left to right < ``key.path=value``. Nothing is started or built, and no file is written.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from axisrl.config.overrides import Layers, origin_of, parse_override
 from axisrl.config.problems import Problem, raise_problems
-from axisrl.config.recipe import CONFIG_FILE, Recipe, read_recipe
+from axisrl.config.recipe import CONFIG_FILE, Layer, Recipe, read_recipe, read_settings
 from axisrl.config.render import render
 from axisrl.config.resolve import UsedComponent, check, resolve
 from axisrl.config.schema import RunConfig
 from axisrl.config.shape import expand, leaves, plain
 from axisrl.config.text import read_tree
 from axisrl.config.validate import validate
-from axisrl.errors import ConfigError, UsageError
+from axisrl.errors import UsageError
 
 if TYPE_CHECKING:
     from axisrl.plugins.manager import PluginManager
@@ -42,7 +42,8 @@ class RunRequest:
 
     recipe: str
     """``plugin/recipe``, a YAML file, a run folder or the folder of a recipe project."""
-    config_files: tuple[Path, ...] = ()
+    configs: tuple[str, ...] = ()
+    """Laid over the recipe from left to right: YAML files and presets (``plugin/preset``)."""
     overrides: tuple[str, ...] = ()
     """``key.path=value`` or ``--key.path=value``; values are YAML."""
     smoke: bool = False
@@ -70,7 +71,8 @@ def load_run(request: RunRequest, manager: PluginManager) -> LoadedConfig:
     and what to do.
     """
     recipe = read_recipe(request.recipe, manager)
-    layers = _merge(request, recipe)
+    settings = [layer for ref in request.configs for layer in read_settings(ref, manager)]
+    layers = _merge(request, recipe, settings)
     _follow_group_size(layers)
     config = validate(RunConfig, layers.tree, origins=layers.origins)
     raise_problems(list(_inert(config, layers)), layers.origins)
@@ -109,20 +111,20 @@ def stored_tree(run_dir: Path) -> dict[str, Any]:
     return read_tree(run_dir / CONFIG_FILE)
 
 
-def _merge(request: RunRequest, recipe: Recipe) -> Layers:
+def _merge(request: RunRequest, recipe: Recipe, settings: list[Layer]) -> Layers:
     layers = Layers()
     layers.add(_defaults(), DEFAULT)
     for layer in recipe.layers:
-        layers.add(_expanded(layer.tree, layer.origin), layer.origin)
+        layers.add(expand(RunConfig, layer.tree), layer.origin)
     if request.smoke:
         if recipe.smoke is None:
             raise UsageError(
                 f"recipe {recipe.name} has no smoke settings",
                 fix="leave out --smoke, or give smaller sizes with key=value",
             )
-        layers.add(_expanded(recipe.smoke.tree, recipe.smoke.origin), recipe.smoke.origin)
-    for path in request.config_files:
-        layers.add(_expanded(read_tree(path), str(path)), str(path))
+        layers.add(expand(RunConfig, recipe.smoke.tree), recipe.smoke.origin)
+    for layer in settings:
+        layers.add(expand(RunConfig, layer.tree), layer.origin)
     for argument in request.overrides:
         layers.add(expand(RunConfig, parse_override(argument)), COMMAND_LINE)
     _add_loggers(layers, request.loggers)
@@ -140,16 +142,6 @@ def _defaults() -> dict[str, Any]:
     return tree
 
 
-def _expanded(tree: dict[str, Any], origin: str) -> dict[str, Any]:
-    if "extends" in tree:
-        raise ConfigError(
-            f"`extends` in {origin}: only a recipe stands on another one",
-            fix="give that file as RECIPE, or remove the line",
-        )
-    expanded: dict[str, Any] = expand(RunConfig, tree)
-    return expanded
-
-
 def _add_loggers(layers: Layers, names: tuple[str, ...]) -> None:
     listed = layers.tree.get("loggers")
     if not names or not isinstance(listed, list | tuple):
@@ -163,12 +155,24 @@ def _add_loggers(layers: Layers, names: tuple[str, ...]) -> None:
 
 
 def _drop_removed(layers: Layers) -> None:
-    """``verifiers.math=null`` takes a verifier out that a lower layer put in."""
-    verifiers = layers.tree.get("verifiers")
-    if isinstance(verifiers, dict):
-        for name in [name for name, use in verifiers.items() if use is None]:
-            del verifiers[name]
-            layers.origins.pop(f"verifiers.{name}", None)
+    """``verifiers.math=null`` takes a verifier out that a lower layer put in; ``rewards.main=null``
+    a reward, with the weight that lower layers gave it."""
+    for section in ("verifiers", "rewards"):
+        named = layers.tree.get(section)
+        if not isinstance(named, dict):
+            continue
+        for name in [name for name, use in named.items() if use is None]:
+            del named[name]
+            removed_by = layers.origins.pop(f"{section}.{name}")
+            if section == "rewards":
+                _drop_weight(name, layers, layers.rank(removed_by))
+
+
+def _drop_weight(name: str, layers: Layers, below: int) -> None:
+    weights, key = layers.tree.get("reward_weights"), f"reward_weights.{name}"
+    set_by = layers.origins.get(key)
+    if isinstance(weights, dict) and set_by is not None and layers.rank(set_by) < below:
+        del weights[name], layers.origins[key]
 
 
 def _follow_group_size(layers: Layers) -> None:

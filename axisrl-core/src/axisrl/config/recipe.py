@@ -1,8 +1,9 @@
-"""Finds a recipe and reads the chain of YAML it stands on. Merging is :mod:`axisrl.config.load`'s.
+"""Finds a recipe and reads the YAML it stands on. Merging is :mod:`axisrl.config.load`'s.
 
 A recipe is ``plugin/recipe``, a YAML file, a run folder (its ``config.yaml``), or the folder of a
 recipe project whose plugin is installed. ``extends: plugin/recipe`` or ``extends: other.yaml``
-(beside the file) at its top lays it over another one.
+(beside the file) at its top lays it over another one. A list begins with that one; presets
+(``plugin/preset``) and files of a few settings follow, each laid over those before it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from axisrl.config.text import read_tree
 from axisrl.errors import ConfigError, PluginError, UsageError
 from axisrl.plugins.components import RecipeComponent
-from axisrl.plugins.resolve import Resolved, parse_id
+from axisrl.plugins.resolve import parse_id
 from axisrl.runfolder import RunFolder
 
 if TYPE_CHECKING:
@@ -37,84 +38,139 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """``layers`` from the bottom of the ``extends`` chain to the recipe itself."""
+    """``layers`` from the bottom of what it ``extends`` to the recipe itself."""
 
     name: str
     layers: tuple[Layer, ...]
     smoke: Layer | None
-    """The overlay of ``--smoke``: the nearest one in the chain."""
+    """The overlay of ``--smoke``: the nearest one in the chain of recipes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One file of the chain. ``resolved`` is set when a plugin offers it, ``recipe`` when it is a
-    run's own copy of one."""
+    """One YAML file; a ``file`` may hold a recipe or a few settings. ``smoke`` is the target of the
+    overlay, ``run_of`` the recipe that a run folder's was made from."""
 
     name: str
     path: Path
-    resolved: Resolved | None = None
-    recipe: str = ""
+    form: Literal["file", "recipe", "preset"]
+    smoke: str | None = None
+    run_of: str = ""
 
 
 def read_recipe(ref: str, manager: PluginManager) -> Recipe:
-    """The recipe that ``ref`` names; activates the plugins that its chain names.
+    """The recipe that ``ref`` names; activates the plugins that it and its ``extends`` name.
 
-    Raises ``UsageError`` when there is none, ``ConfigError`` for a chain that comes back to
-    itself, ``PluginError`` when its plugin cannot be used.
+    Raises ``UsageError`` when there is none, ``ConfigError`` for a preset and for a chain that
+    comes back to itself, ``PluginError`` when its plugin cannot be used.
     """
-    source: _Source | None = _locate(ref, manager, Path())
-    name, smoke, seen = "", None, list[Path]()
+    source = _locate(ref, manager, Path(), "recipe")
+    _refuse_preset(source, f"give it to a recipe: axisrl run RECIPE --config {source.name}")
+    layers, smoke = _stack(source, manager, (), whole=True)
+    return Recipe(source.run_of or source.name, tuple(layers), smoke)
+
+
+def read_settings(ref: str, manager: PluginManager) -> list[Layer]:
+    """What ``--config ref`` lays over a recipe: a YAML file or a preset, and below it what it
+    ``extends``. Activates the plugins of presets.
+
+    Raises as :func:`read_recipe`, and ``ConfigError`` for a whole recipe.
+    """
+    source = _locate(ref, manager, Path(), "--config")
+    _refuse_recipe(source, f"give it as RECIPE: axisrl run {source.name}")
+    return _stack(source, manager, (), whole=False)[0]
+
+
+def _stack(
+    source: _Source, manager: PluginManager, above: tuple[Path, ...], *, whole: bool
+) -> tuple[list[Layer], Layer | None]:
+    """The layers of ``source``, its own on top, and the nearest smoke settings.
+
+    ``whole`` when it is a recipe and not settings for one; ``above`` are the files whose
+    ``extends`` led here.
+    """
+    seen = (*above, source.path.resolve())
+    if seen[-1] in above:
+        chain = " -> ".join(str(each) for each in seen)
+        raise ConfigError(f"`extends` comes back to itself: {chain}", fix="break the circle")
+    origin = _origin(source, whole=whole)
+    tree = read_tree(source.path, origin)
     layers: list[Layer] = []
-    while source is not None:
-        path = source.path.resolve()
-        if path in seen:
-            chain = " -> ".join(str(each) for each in [*seen, path])
-            raise ConfigError(f"`extends` comes back to itself: {chain}", fix="break the circle")
-        seen.append(path)
-        tree = read_tree(source.path, f"recipe {source.name}")
-        name = name or source.recipe or source.name
-        smoke = smoke or _smoke(source)
-        parent = tree.pop("extends", None)
-        layers.insert(0, Layer(tree, f"recipe {source.name}"))
-        source = _parent(parent, source, manager)
-    return Recipe(name, tuple(layers), smoke)
+    smoke = _smoke(source) if whole else None
+    for position, ref in enumerate(_extended(tree.pop("extends", None), origin)):
+        below = _locate(ref, manager, source.path.parent, "extends")
+        first = whole and position == 0
+        if first:
+            _refuse_preset(below, f"begin with a recipe: extends: [plugin/recipe, {ref}]")
+        else:
+            _refuse_recipe(below, "put it first in the `extends` of a recipe")
+        found, inherited = _stack(below, manager, seen, whole=first)
+        layers += found
+        smoke = smoke or inherited
+    return [*layers, Layer(tree, origin)], smoke
 
 
-def _parent(parent: Any, source: _Source, manager: PluginManager) -> _Source | None:
-    if parent is None:
-        return None
-    if not isinstance(parent, str):
+def _origin(source: _Source, *, whole: bool) -> str:
+    if source.form == "preset":
+        return f"preset {source.name}"
+    return f"recipe {source.name}" if whole else source.name
+
+
+def _extended(value: Any, origin: str) -> list[str]:
+    refs = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(isinstance(ref, str) for ref in refs):
         raise ConfigError(
-            f"recipe {source.name}: `extends` is {parent!r}, not a recipe",
-            fix="write `extends: plugin/recipe` or `extends: file.yaml`",
+            f"{origin}: `extends` is {value!r}, not a recipe or a list that begins with one",
+            fix="write `extends: plugin/recipe`, `extends: file.yaml` or "
+            "`extends: [plugin/recipe, plugin/preset]`",
         )
-    return _locate(parent, manager, source.path.parent)
+    return refs
 
 
-def _locate(ref: str, manager: PluginManager, base: Path) -> _Source:
+def _refuse_preset(source: _Source, fix: str) -> None:
+    if source.form == "preset":
+        raise ConfigError(
+            f"{source.name} is a preset: a few settings for a recipe, not a run of its own", fix=fix
+        )
+
+
+def _refuse_recipe(source: _Source, fix: str) -> None:
+    if source.form == "recipe":
+        raise ConfigError(
+            f"{source.name} is a whole recipe: laid over another one it would replace its model, "
+            "data and environment too; only presets and files of settings go there",
+            fix=fix,
+        )
+
+
+def _locate(ref: str, manager: PluginManager, base: Path, where: str) -> _Source:
+    """``where`` stands before what is said about an id."""
     path = base / Path(ref).expanduser()
-    is_path = ref.startswith((".", "/", "~")) or ref.endswith((".yaml", ".yml"))
+    is_path = ref.startswith((".", "/", "~")) or "." in path.name
     installed = {record.name for record in manager.records()}
     if not is_path and (ref.partition("/")[0] in installed or not path.exists()):
-        return _offered(ref, manager)
+        return _offered(ref, manager, where)
     if path.is_dir():
         return _folder(path, manager)
     if not path.is_file():
-        raise UsageError(f"there is no recipe file {path}", fix="check the path")
-    return _Source(ref, path)
+        raise UsageError(f"there is no file {path}", fix="check the path")
+    return _Source(ref, path, "file")
 
 
-def _offered(ref: str, manager: PluginManager) -> _Source:
-    owner = parse_id(ref, "recipe").plugin
+def _offered(ref: str, manager: PluginManager, where: str) -> _Source:
+    owner = parse_id(ref, where).plugin
     manager.activate([owner] if owner else [])
-    resolved = manager.find("recipe", ref, "recipe")
-    return _Source(resolved.id, _data_file(resolved.component.target, resolved.id), resolved)
+    resolved = manager.find("recipe", ref, where)
+    component = cast("RecipeComponent", resolved.component)
+    path = _data_file(component.target, resolved.id)
+    form: Literal["preset", "recipe"] = "preset" if component.preset else "recipe"
+    return _Source(resolved.id, path, form, component.smoke)
 
 
 def _folder(path: Path, manager: PluginManager) -> _Source:
     if (path / CONFIG_FILE).is_file() and not (path / "pyproject.toml").is_file():
-        recipe = RunFolder(path).manifest.get("recipe", "")
-        return _Source(str(path / CONFIG_FILE), path / CONFIG_FILE, recipe=str(recipe))
+        run_of = str(RunFolder(path).manifest.get("recipe", ""))
+        return _Source(str(path / CONFIG_FILE), path / CONFIG_FILE, "recipe", run_of=run_of)
     names = _project_plugins(path)
     installed = {record.name: record for record in manager.records()}
     for name in names:
@@ -124,9 +180,10 @@ def _folder(path: Path, manager: PluginManager) -> _Source:
                 fix=f"pip install -e {path}",
             )
         manager.activate([name])
-        recipes = installed[name].components.get("recipe", ())
+        offered = cast("tuple[RecipeComponent, ...]", installed[name].components.get("recipe", ()))
+        recipes = [each.name for each in offered if not each.preset]
         if recipes:
-            return _offered(f"{name}/{recipes[0].name}", manager)
+            return _offered(f"{name}/{recipes[0]}", manager, "recipe")
     offers = f"its plugin {names[0]} offers none" if names else "it is no recipe project"
     raise UsageError(
         f"{path} holds no recipe: {offers}",
@@ -146,13 +203,10 @@ def _project_plugins(path: Path) -> list[str]:
 
 
 def _smoke(source: _Source) -> Layer | None:
-    if source.resolved is None:
-        return None
-    target = cast(RecipeComponent, source.resolved.component).smoke
-    if target is None:
+    if source.smoke is None:
         return None
     origin = f"smoke settings of {source.name}"
-    return Layer(read_tree(_data_file(target, source.name), origin), origin)
+    return Layer(read_tree(_data_file(source.smoke, source.name), origin), origin)
 
 
 def _data_file(target: str, recipe: str) -> Path:
