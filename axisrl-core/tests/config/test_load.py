@@ -205,3 +205,21 @@ def test_an_unknown_plugin_in_the_list_is_a_plugin_error(load):
 
 def test_words_of_yaml_1_1_stay_words(load):
     assert load("toy/base", "name=off").config.name == "off"
+
+
+def test_a_plugin_that_gave_nothing_but_settings_stays_with_the_run(load, site, tmp_path):
+    """A run that is resumed from its config.yaml has the plugins it was started with."""
+    source = """
+        from axisrl.plugins import RecipeComponent, hookimpl
+
+        @hookimpl
+        def axisrl_recipes():
+            return [RecipeComponent(name="slow", target="{module}:slow.yaml", preset=True)]
+    """
+    site.add("tuned", source, files={"slow.yaml": "seed: 3\n"})
+    loaded = load("toy/base", configs=("tuned/slow",))
+    assert loaded.config.plugins == ("tuned",)
+    assert loaded.origins["plugins"] == "preset tuned/slow"
+    (tmp_path / "config.yaml").write_text(render(loaded.tree, loaded.origins))
+    assert load(tmp_path / "config.yaml").tree == loaded.tree
+    assert load("toy/base").config.plugins == ()

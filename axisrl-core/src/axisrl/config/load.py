@@ -6,8 +6,8 @@ presets left to right < ``key.path=value``. Nothing is started or built, and no 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +77,7 @@ def load_run(request: RunRequest, manager: PluginManager) -> LoadedConfig:
     config = validate(RunConfig, layers.tree, origins=layers.origins)
     raise_problems(list(_inert(config, layers)), layers.origins)
     used = resolve(config, manager, layers.origins)
+    config = _with_plugins(config, [*recipe.layers, *settings], used, layers.origins)
     tree, origins = _resolved_tree(config, used, layers.origins)
     config = validate(RunConfig, tree, origins=origins)
     raise_problems(check(config, used), origins)
@@ -200,6 +201,22 @@ def _inert(config: RunConfig, layers: Layers) -> Iterator[Problem]:
                 f"{path} {value!r} has no effect with placement.kind inline",
                 "add placement.kind=ray, or remove it",
             )
+
+
+def _with_plugins(
+    config: RunConfig,
+    read: Sequence[Layer],
+    used: tuple[UsedComponent, ...],
+    origins: dict[str, str],
+) -> RunConfig:
+    """Lists plugins that gave settings and no component: a run that is resumed from its own
+    ``config.yaml`` has to find them."""
+    known = {each.resolved.plugin for each in used}
+    for layer in read:
+        if layer.plugin and layer.plugin not in {*known, *config.plugins}:
+            config = replace(config, plugins=(*config.plugins, layer.plugin))
+            origins["plugins"] = layer.origin
+    return config
 
 
 def _resolved_tree(

@@ -34,6 +34,8 @@ class Layer:
 
     tree: dict[str, Any]
     origin: str
+    plugin: str = ""
+    """Whose recipe or preset it is; empty for a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class _Source:
     name: str
     path: Path
     form: Literal["file", "recipe", "preset"]
+    plugin: str = ""
     smoke: str | None = None
     run_of: str = ""
 
@@ -107,7 +110,7 @@ def _stack(
         found, inherited = _stack(below, manager, seen, whole=first)
         layers += found
         smoke = smoke or inherited
-    return [*layers, Layer(tree, origin)], smoke
+    return [*layers, Layer(tree, origin, source.plugin)], smoke
 
 
 def _origin(source: _Source, *, whole: bool) -> str:
@@ -164,7 +167,7 @@ def _offered(ref: str, manager: PluginManager, where: str) -> _Source:
     component = cast("RecipeComponent", resolved.component)
     path = _data_file(component.target, resolved.id)
     form: Literal["preset", "recipe"] = "preset" if component.preset else "recipe"
-    return _Source(resolved.id, path, form, component.smoke)
+    return _Source(resolved.id, path, form, resolved.plugin, component.smoke)
 
 
 def _folder(path: Path, manager: PluginManager) -> _Source:
