@@ -33,7 +33,7 @@ def trajectory_min(values_N: Tensor, mask_N: Tensor, trajectory_N: Tensor) -> Te
     """(N,): at each trained token the minimum over the trained tokens of its trajectory."""
     index_N, count = _index(trajectory_N)
     ceiling_N = torch.where(mask_N, values_N, torch.full_like(values_N, torch.inf))
-    lowest_J = values_N.new_full((count,), torch.inf).index_reduce(0, index_N, ceiling_N, "amin")
+    lowest_J = values_N.new_full((count,), torch.inf).scatter_reduce(0, index_N, ceiling_N, "amin")
     return zero_masked(lowest_J[index_N], mask_N)
 
 

@@ -38,13 +38,15 @@ why it cannot be tried. A kind with own ideas adds them: ``checks = (*EnvSuite.c
 The CPU stand-ins for engine, trainer, env and clock are :mod:`axisrl.testing.fakes`; pytest
 fixtures come with ``pytest_plugins = ["axisrl.testing.fixtures"]``. Nothing here is loaded by
 installing axisrl: there is no ``pytest11`` entry point. torch is imported only by the checks of
-losses, engines and trainers.
+losses, corrections, engines and trainers.
 '''
 
 from axisrl.testing.advantage import AdvantageSuite
 from axisrl.testing.cases import (
     AdvantageCase,
     Case,
+    CorrectionCase,
+    CorrectionPoint,
     DatasetCase,
     EngineCase,
     EnvCase,
@@ -58,6 +60,7 @@ from axisrl.testing.cases import (
     TrainerCase,
     VerifierCase,
 )
+from axisrl.testing.correction import CorrectionSuite
 from axisrl.testing.dataset import DatasetSuite
 from axisrl.testing.engine import EngineSuite
 from axisrl.testing.env import EnvSuite
@@ -86,6 +89,9 @@ __all__ = [
     "Case",
     "CheckFailed",
     "CheckSkipped",
+    "CorrectionCase",
+    "CorrectionPoint",
+    "CorrectionSuite",
     "DatasetCase",
     "DatasetSuite",
     "EngineCase",

@@ -75,14 +75,19 @@ class VerifierCase(Case):
 
 @dataclass(frozen=True, kw_only=True)
 class RewardCase(Case):
-    """Verdicts of a good and of a worse rollout."""
+    """A good and a worse rollout of two turns."""
 
     kind = "reward"
 
-    verdicts: Mapping[str, Verdict]
-    worse: Mapping[str, Verdict]
-    """Earns less than ``verdicts``."""
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    worse: Mapping[str, Verdict] = field(default_factory=dict)
+    """Verdicts of the rollout that earns less."""
+    tokens: int = 0
+    """Tokens the policy sampled in the good rollout."""
+    worse_tokens: int = 0
+    """And in the one that earns less."""
     env_parts: Mapping[str, float] = field(default_factory=dict)
+    """What the env gave in the first turn of either."""
     additive: bool = True
     """The parts sum to the total."""
 
@@ -120,6 +125,26 @@ class LossCase(Case):
     """The loss holds part of its value constant on purpose, so finite differences do not apply."""
     policy_gradient: bool = True
     """On policy its gradient by a trained log-probability is minus the advantage."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectionPoint:
+    """A known value of a correction: a trajectory of one trained token."""
+
+    log_gap: float
+    """Old (trainer) minus rollout log-probability."""
+    weight: float = 1.0
+    kept: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectionCase(Case):
+    """Batches are made up by the suite."""
+
+    kind = "correction"
+
+    points: tuple[CorrectionPoint, ...] = ()
+    """Reference numbers, from a paper or worked out by hand."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from axisrl.plugins.building import last_line, missing_modules
 from axisrl.testing.advantage import AdvantageSuite
 from axisrl.testing.cases import Case
 from axisrl.testing.components import describe, load_cases, manager, record_of
+from axisrl.testing.correction import CorrectionSuite
 from axisrl.testing.dataset import DatasetSuite
 from axisrl.testing.engine import EngineSuite
 from axisrl.testing.env import EnvSuite
@@ -44,6 +45,7 @@ SUITES: tuple[type[Suite], ...] = (
     RewardSuite,
     AdvantageSuite,
     LossSuite,
+    CorrectionSuite,
     PackerSuite,
     HandleStoreSuite,
     EngineSuite,

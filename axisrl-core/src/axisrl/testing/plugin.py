@@ -43,6 +43,7 @@ CHECKED_KINDS: frozenset[Kind] = frozenset(
         "reward",
         "advantage",
         "loss",
+        "correction",
         "packer",
         "store",
         "engine",
