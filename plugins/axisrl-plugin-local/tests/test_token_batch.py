@@ -8,7 +8,7 @@ import torch
 
 from axisrl.errors import ConfigError
 from axisrl.testing.sequences import packed, random_samples
-from axisrl_local.token_batch import loss_inputs, token_batch
+from axisrl_local.token_batch import policy_inputs, token_batch
 
 CPU = torch.device("cpu")
 
@@ -49,14 +49,15 @@ def test_trained_values_return_to_their_places_with_their_gradient(batch):
 @pytest.mark.parametrize("temperature", [0.0, -1.0, np.nan, np.inf])
 def test_a_temperature_that_is_no_temperature_is_refused(batch, temperature):
     column = np.full(batch.tokens, temperature, np.float32)
+    tokens = token_batch(with_columns(batch, temperature=column), CPU)
     with pytest.raises(ConfigError, match="temperature"):
-        token_batch(with_columns(batch, temperature=column), CPU)
+        _ = tokens.temperature_M
 
 
 def test_trajectories_are_int64_and_the_mask_is_bool(batch):
     tokens = token_batch(batch, CPU)
     zeros_N = torch.zeros(batch.tokens)
-    inputs = loss_inputs(tokens, zeros_N, zeros_N, frozenset())
+    inputs = policy_inputs(tokens, zeros_N, zeros_N, frozenset())
     assert (inputs.trajectory_N.dtype, inputs.mask_N.dtype) == (torch.int64, torch.bool)
     assert inputs.returns_N is None and inputs.values_N is None
 
@@ -65,4 +66,4 @@ def test_a_missing_column_is_named(batch):
     columns = {name: value for name, value in batch.columns.items() if name != "advantages"}
     tokens = token_batch(dataclasses.replace(batch, columns=columns), CPU)
     with pytest.raises(ConfigError, match="no column 'advantages'"):
-        loss_inputs(tokens, torch.zeros(1), torch.zeros(1), frozenset())
+        policy_inputs(tokens, torch.zeros(1), torch.zeros(1), frozenset())

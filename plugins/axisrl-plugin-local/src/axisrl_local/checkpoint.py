@@ -3,16 +3,20 @@
 ::
 
     <path>/model/                  weights, config and tokenizer: a folder transformers loads
+    <path>/adapter.safetensors     with a low-rank adapter: what is trained (``model`` is merged)
     <path>/optimizer.safetensors   moments, float32 master weights, states of torch's generators
     <path>/trainer.json            format, steps taken, updates applied
 
-It does not make the folder durable or mark it finished: the core's checkpoint does.
+Of a frozen model there are the folder and ``trainer.json``. It does not make the folder durable or
+mark it finished: the core's checkpoint does.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,51 +25,90 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from axisrl.errors import CheckpointError
+from axisrl_local.folder import MANIFEST
 from axisrl_local.generators import Generators
+from axisrl_local.held_model import HeldModel
 from axisrl_local.load import save_model
 from axisrl_local.optim import Optimizer
+from axisrl_local.weights_in import Received, WeightReceiver
 
 _FORMAT = 1
-_MODEL, _TENSORS, _COUNTERS = "model", "optimizer.safetensors", "trainer.json"
+_MODEL, _ADAPTER = "model", "adapter.safetensors"
+_TENSORS, _COUNTERS = "optimizer.safetensors", "trainer.json"
 _NOT_TOKENIZER = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".index.json")
 
 
 class TrainerState(NamedTuple):
-    """Everything a checkpoint holds."""
+    """Everything a checkpoint of a trained model holds."""
 
-    model: Any
+    model: HeldModel
     optimizer: Optimizer
     generators: Generators
 
+    def save(self, path: Path) -> None:
+        """Write everything into ``path``. Raises ``OSError`` when the disk refuses."""
+        model, optimizer, generators = self
+        counters: dict[str, Any] = {"steps": optimizer.steps, "updates": optimizer.updates}
+        if model.adapter is not None:
+            counters["scale"] = model.adapter.meta.scale
+        with _writing():
+            _export(model, path / _MODEL)
+            if model.adapter is not None:
+                save_file(model.trained(), path / _ADAPTER)
+            save_file(optimizer.tensors() | generators.tensors(), path / _TENSORS)
+        _write_counters(path, counters)
 
-def save_checkpoint(path: Path, state: TrainerState, model_dir: Path) -> None:
-    """Write everything into ``path``; tokenizer files come from ``model_dir``. Raises ``OSError``
-    when the disk refuses."""
-    model, optimizer, generators = state
+    def load(self, path: Path) -> None:
+        """Put back what :meth:`save` wrote. Raises ``CheckpointError`` when it does not fit the
+        model or is damaged."""
+        model, optimizer, generators = self
+        with _reading(path):
+            counters = _read_counters(path)
+            if model.adapter is None:
+                files = sorted((path / _MODEL).glob("*.safetensors"))
+            else:
+                _check_scale(counters["scale"], model.adapter.meta.scale)
+                files = [path / _ADAPTER]
+            _load_weights(files, model.trained())
+            tensors = load_file(path / _TENSORS)
+            optimizer.restore(tensors, steps=counters["steps"], updates=counters["updates"])
+            generators.restore(tensors)
+
+
+class FrozenState(NamedTuple):
+    """What a checkpoint of a frozen model holds: its weights, and whose they are."""
+
+    model: HeldModel
+    receiver: WeightReceiver
+
+    def save(self, path: Path) -> None:
+        """Write the weights into ``path``. Raises ``OSError`` when the disk refuses."""
+        with _writing():
+            _export(self.model, path / _MODEL)
+        _write_counters(path, {"received": self.receiver.received._asdict()})
+
+    def load(self, path: Path) -> None:
+        """Put back what :meth:`save` wrote. Raises ``CheckpointError`` when it does not fit the
+        model or is damaged."""
+        with _reading(path):
+            received = _read_counters(path)["received"]
+            self.receiver.expect(Received(tuple(received["adapted"]), received["replaced"]))
+            files = sorted((path / _MODEL).glob("*.safetensors"))
+            _load_weights(files, self.model.weights())
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
     try:
-        _export(model, model_dir, path / _MODEL)
-        save_file(optimizer.tensors() | generators.tensors(), path / _TENSORS)
+        yield
     except SafetensorError as problem:  # safetensors' own name for a failed write
         raise OSError(str(problem)) from problem
-    counters = {"format": _FORMAT, "steps": optimizer.steps, "updates": optimizer.updates}
-    (path / _COUNTERS).write_text(json.dumps(counters, indent=2) + "\n", encoding="utf-8")
 
 
-def load_checkpoint(path: Path, state: TrainerState) -> None:
-    """Put back what :func:`save_checkpoint` wrote. Raises ``CheckpointError`` when it does not fit
-    the model or is damaged."""
-    model, optimizer, generators = state
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
     try:
-        counters = json.loads((path / _COUNTERS).read_text(encoding="utf-8"))
-        if counters["format"] != _FORMAT:
-            raise CheckpointError(
-                f"trainer state in {path} has format {counters['format']}, not {_FORMAT}",
-                fix="resume with the version that wrote it",
-            )
-        _load_weights(path / _MODEL, dict(model.named_parameters()))
-        tensors = load_file(path / _TENSORS)
-        optimizer.restore(tensors, steps=counters["steps"], updates=counters["updates"])
-        generators.restore(tensors)
+        yield
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as problem:
         raise CheckpointError(
             f"trainer state in {path} cannot be loaded: {problem}",
@@ -73,23 +116,45 @@ def load_checkpoint(path: Path, state: TrainerState) -> None:
         ) from problem
 
 
+def _write_counters(path: Path, counters: Mapping[str, Any]) -> None:
+    text = json.dumps({"format": _FORMAT, **counters}, indent=2)
+    (path / _COUNTERS).write_text(text + "\n", encoding="utf-8")
+
+
+def _read_counters(path: Path) -> dict[str, Any]:
+    counters: dict[str, Any] = json.loads((path / _COUNTERS).read_text(encoding="utf-8"))
+    if counters["format"] != _FORMAT:
+        raise CheckpointError(
+            f"trainer state in {path} has format {counters['format']}, not {_FORMAT}",
+            fix="resume with the version that wrote it",
+        )
+    return counters
+
+
+def _check_scale(saved: float, own: float) -> None:
+    if saved != own:
+        raise ValueError(f"its adapter has scale {saved}, this one {own}")
+
+
 @torch.no_grad()
-def _load_weights(folder: Path, parameters: dict[str, torch.nn.Parameter]) -> None:
-    missing = set(parameters)
-    for file in sorted(folder.glob("*.safetensors")):
-        with safe_open(file, framework="pt") as weights:
-            for name in set(weights.keys()) & missing:
-                parameters[name].copy_(weights.get_tensor(name))
+def _load_weights(files: Iterable[Path], weights: Mapping[str, torch.Tensor]) -> None:
+    """Copy the files' tensors into ``weights``; others in the files are left alone."""
+    missing = set(weights)
+    for path in files:
+        with safe_open(path, framework="pt") as file:
+            for name in set(file.keys()) & missing:
+                weights[name].copy_(file.get_tensor(name))
                 missing.discard(name)
     if missing:
         raise KeyError(f"{len(missing)} weights are missing, first {min(missing)}")
 
 
-def _export(model: Any, source: Path, target: Path) -> None:
-    """Weights, config and the tokenizer of ``source``."""
+def _export(model: HeldModel, target: Path) -> None:
+    """Weights, config and the tokenizer of the folder it was loaded from."""
     target.mkdir()
-    save_model(model, target)
-    for file in sorted(source.iterdir()):
+    save_model(model.net, target, model.weights())
+    for file in sorted(model.spec.path.iterdir()):
         wanted = file.is_file() and not file.name.endswith(_NOT_TOKENIZER)
+        wanted &= file.name != MANIFEST  # of the files over there
         if wanted and not (target / file.name).exists():
             shutil.copyfile(file, target / file.name)

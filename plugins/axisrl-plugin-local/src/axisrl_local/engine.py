@@ -10,6 +10,7 @@
 4. A request's tokens and logprobs depend on its prompt, sampling parameters, seed and the weights,
    and with ``batch_invariant`` on nothing else, bit by bit: not on other requests, on the cache, or
    on being aborted and resumed.
+5. ``score`` runs a pass of its own over given tokens (:mod:`axisrl_local.scoring`).
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
+
 from axisrl.errors import EngineFailure, WeightSyncError
 from axisrl.types import (
     BuildContext,
     FinishReason,
+    FloatArray,
     GenerateRequest,
     GenerateResult,
+    IntArray,
     ModelSpec,
     WeightAck,
     WeightUpdate,
@@ -41,7 +46,7 @@ Future = asyncio.Future[GenerateResult]
 
 
 class LocalEngine:
-    """A :class:`axisrl.protocols.RolloutEngine`. All methods belong to one event loop at a time."""
+    """A :class:`axisrl.protocols.ScoringEngine`. All methods belong to one event loop at a time."""
 
     def __init__(self, config: EngineConfig, context: BuildContext) -> None:
         self._config = config
@@ -85,6 +90,21 @@ class LocalEngine:
         self._waiting.append(job)
         self._serve_soon()
         return await future
+
+    async def score(self, ids: IntArray, temperature: float) -> FloatArray:
+        """See :meth:`axisrl.protocols.ScoringEngine.score`. Runs between two forward passes of the
+        requests that generate; a pause does not hold it."""
+        runner = self._running()
+        _check_score(ids, temperature, runner)
+        if len(ids) == 1:
+            return np.zeros(0, np.float32)
+        try:
+            logprobs = await self._compute(partial(runner.score, ids, temperature))
+        except RuntimeError as problem:  # torch's, an exhausted device's included
+            raise EngineFailure(f"scoring {len(ids)} tokens failed: {problem}") from problem
+        if not np.isfinite(logprobs).all():
+            raise EngineFailure(f"the model's logits for {len(ids)} given tokens are not finite")
+        return logprobs
 
     async def abort(self, session: str | None = None) -> int:
         """See :meth:`axisrl.protocols.RolloutEngine.abort`. Returns once they are over."""
@@ -247,23 +267,42 @@ def _was_aborted(future: Future) -> bool:
 def _check(request: GenerateRequest, runner: ModelRunner) -> None:
     """Refuse what cannot run, this request alone."""
     prompt, sampling = request.prompt_ids, request.sampling
-    problem = fix = ""
-    if prompt.ndim != 1 or not len(prompt):
-        problem = f"the prompt has shape {prompt.shape}"
-        fix = "send one or more token ids"
-    elif len(prompt) >= runner.context:
-        problem = f"the prompt has {len(prompt)} tokens of a context of {runner.context}"
-        fix = "raise engine.max_context, or shorten the prompt"
-    elif int(prompt.min()) < 0 or int(prompt.max()) >= runner.vocabulary:
-        problem = f"a prompt id is outside the vocabulary of {runner.vocabulary}"
-        fix = "use the tokenizer of the served model"
-    elif not 0 <= request.sampled_before < len(prompt):
-        problem = f"sampled_before {request.sampled_before} does not fit {len(prompt)} prompt ids"
-        fix = "the prompt of a resumed request ends with the tokens sampled before"
-    elif sampling.temperature < 0 or not 0 < sampling.top_p <= 1 or not 0 <= sampling.min_p < 1:
-        problem = (
-            f"temperature {sampling.temperature}, top_p {sampling.top_p}, min_p {sampling.min_p}"
+    refused = f"request {request.id!r} is refused: "
+    _check_ids(refused + "the prompt", prompt, runner.context - 1, runner)
+    if not 0 <= request.sampled_before < len(prompt):
+        raise EngineFailure(
+            f"{refused}sampled_before {request.sampled_before} does not fit {len(prompt)} "
+            "prompt ids",
+            fix="the prompt of a resumed request ends with the tokens sampled before",
         )
-        fix = "temperature >= 0, 0 < top_p <= 1, 0 <= min_p < 1"
-    if problem:
-        raise EngineFailure(f"request {request.id!r} is refused: {problem}", fix=fix)
+    if sampling.temperature < 0 or not 0 < sampling.top_p <= 1 or not 0 <= sampling.min_p < 1:
+        raise EngineFailure(
+            f"{refused}temperature {sampling.temperature}, top_p {sampling.top_p}, "
+            f"min_p {sampling.min_p}",
+            fix="temperature >= 0, 0 < top_p <= 1, 0 <= min_p < 1",
+        )
+
+
+def _check_score(ids: IntArray, temperature: float, runner: ModelRunner) -> None:
+    """Refuse what cannot be scored."""
+    _check_ids("cannot score: the text", ids, runner.context, runner)
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise EngineFailure(
+            f"cannot score at temperature {temperature}", fix="use a temperature above 0"
+        )
+
+
+def _check_ids(what: str, ids: IntArray, limit: int, runner: ModelRunner) -> None:
+    """Refuse ids of which at most ``limit`` fit."""
+    if ids.ndim != 1 or not len(ids):
+        raise EngineFailure(f"{what} has shape {ids.shape}", fix="send one or more token ids")
+    if len(ids) > limit:
+        raise EngineFailure(
+            f"{what} has {len(ids)} tokens of a context of {runner.context}",
+            fix="raise engine.max_context, or send fewer tokens",
+        )
+    if int(ids.min()) < 0 or int(ids.max()) >= runner.vocabulary:
+        raise EngineFailure(
+            f"{what} has an id outside the vocabulary of {runner.vocabulary}",
+            fix="use the tokenizer of the served model",
+        )

@@ -81,7 +81,10 @@ class _TokenLogprobs(torch.autograd.Function):
     def backward(ctx: Any, *grads_M: Tensor) -> tuple[Tensor | None, ...]:
         hidden_MH, weight_VH, labels_M, temperature_M, entropy_M, *kept = ctx.saved_tensors
         grad_hidden_MH = torch.empty_like(hidden_MH)
-        grad_weight_VH = torch.zeros_like(weight_VH, dtype=_wide(weight_VH.dtype))
+        trains_head = ctx.needs_input_grad[1]
+        grad_weight_VH = (
+            torch.zeros_like(weight_VH, dtype=_wide(weight_VH.dtype)) if trains_head else None
+        )
         for index, chunk in enumerate(_chunks(len(labels_M), ctx.plan.chunk_tokens)):
             if index < len(kept):
                 logp_CV = kept[index]
@@ -96,8 +99,11 @@ class _TokenLogprobs(torch.autograd.Function):
             )
             grad_CV = grad_CV.div_(temperature_M[chunk, None]).to(weight_VH.dtype)
             torch.mm(grad_CV, weight_VH, out=grad_hidden_MH[chunk])
-            _add_product(grad_weight_VH, grad_CV.T, hidden_MH[chunk])
-        return grad_hidden_MH, grad_weight_VH.to(weight_VH.dtype), None, None, None, None
+            if grad_weight_VH is not None:
+                _add_product(grad_weight_VH, grad_CV.T, hidden_MH[chunk])
+        if grad_weight_VH is not None:
+            grad_weight_VH = grad_weight_VH.to(weight_VH.dtype)
+        return grad_hidden_MH, grad_weight_VH, None, None, None, None
 
 
 def _chunks(tokens: int, size: int) -> list[slice]:

@@ -19,6 +19,7 @@ def axisrl_rollout_engines() -> Iterable[EngineComponent]:
             config="axisrl_local.config:EngineConfig",
             summary="Continuous batching with a KV cache on a CPU or one GPU",
             transports=_TRANSPORTS,
+            scores=True,
         )
     ]
 

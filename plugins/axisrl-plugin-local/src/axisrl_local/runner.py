@@ -17,11 +17,12 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from axisrl.errors import EnvironmentProblem
-from axisrl.types import ModelSpec, WeightUpdate
+from axisrl.types import FloatArray, IntArray, ModelSpec, WeightUpdate
 from axisrl_local.config import EngineConfig
 from axisrl_local.load import load_model
 from axisrl_local.sampling import IDLE, Draw, Sampler, uniform
 from axisrl_local.scheduler import Job, Plan
+from axisrl_local.scoring import score
 from axisrl_local.slots import (
     ATTENTION,
     Chunk,
@@ -33,7 +34,7 @@ from axisrl_local.slots import (
     length_mask,
     slot_attention,
 )
-from axisrl_local.weights_in import load_update
+from axisrl_local.weights_in import WeightReceiver
 
 _MODEL_TYPES = ("llama", "qwen2", "qwen3")
 _KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -56,6 +57,7 @@ class ModelRunner:
         self._config = config
         self._model = load_model(spec, attention=ATTENTION)
         self._check_supported(spec)
+        self._receiver = WeightReceiver(self._model)
         self.tokenizer: Any = AutoTokenizer.from_pretrained(spec.path, local_files_only=True)
         settings = self._model.config
         self.vocabulary = int(settings.vocab_size)
@@ -89,7 +91,12 @@ class ModelRunner:
 
     def load_update(self, update: WeightUpdate) -> str:
         """Take new weights; returns the checksum of what is now served."""
-        return load_update(self._model, update)
+        return self._receiver.load(update)
+
+    def score(self, ids: IntArray, temperature: float) -> FloatArray:
+        """Log-probability of each token but the first; the cache stays as it is."""
+        with torch.inference_mode(), sdpa_kernel(_KERNELS):
+            return score(self._model, ids, temperature)
 
     def clear(self, slots: Iterable[int]) -> None:
         """Zero slots of the cache that a failed pass may have left unsound."""
@@ -169,6 +176,11 @@ class ModelRunner:
         return spans
 
     def _check_supported(self, spec: ModelSpec) -> None:
+        if spec.head != "lm":
+            raise EnvironmentProblem(
+                f"local/engine cannot serve {spec.name!r}: a value model samples nothing",
+                fix="serve a model with head lm",
+            )
         settings = self._model.config
         kinds = set(getattr(settings, "layer_types", None) or ["full_attention"])
         if settings.model_type not in _MODEL_TYPES or kinds != {"full_attention"}:

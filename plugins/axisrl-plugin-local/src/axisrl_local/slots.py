@@ -16,7 +16,7 @@ Shapes: R rows, S slots, K key heads, G query heads a key head, C capacity, D he
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 ATTENTION = "axisrl_slots"
+LayerAttention = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
 _GRAIN = 32
 _BLOCK = 512
 
@@ -136,8 +137,9 @@ def slot_attention(
     attention_mask: Tensor | None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls in each layer; ``options["step"]`` is the :class:`StepAttention`."""
-    step: StepAttention = options["step"]
+    """What transformers calls in each layer; ``options["step"]`` is the :class:`StepAttention`, or
+    a function that is called like one."""
+    step: LayerAttention = options["step"]
     return step(module.layer_idx, query, key, value, options["scaling"]), None
 
 

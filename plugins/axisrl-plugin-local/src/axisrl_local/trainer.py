@@ -1,8 +1,8 @@
 """LocalTrainer: packed forward and backward with AdamW, on a CPU or one CUDA device.
 
-1. A packed batch goes through the model's body once; attention stays inside each row.
-2. The head runs at trained tokens alone, a chunk at a time (:mod:`axisrl_local.logprobs`).
-3. A loss gives numerators; their sum under ``columns["weights"]`` is the loss. Masked positions
+1. A policy or a value model (:mod:`axisrl_local.held_model`) is trained whole or through an adapter
+   (:mod:`axisrl_local.lora`); a frozen one only answers, and takes another trainer's weights.
+2. A loss gives numerators; their sum under ``columns["weights"]`` is the loss. Masked positions
    are never read, so NaN there changes nothing.
 
 It does not know rewards or algorithms, compute denominators, or shard a model.
@@ -10,167 +10,236 @@ It does not know rewards or algorithms, compute denominators, or shard a model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from axisrl.errors import ConfigError, EnvironmentProblem
-from axisrl.protocols.loss import Loss, LossStat
-from axisrl.types import BuildContext, FloatArray, ModelSpec, PackedBatch, StepStats, WeightUpdate
-from axisrl_local.checkpoint import TrainerState, load_checkpoint, save_checkpoint
+from axisrl.protocols.loss import Loss, LossInputs, LossStat
+from axisrl.types import (
+    BuildContext,
+    FloatArray,
+    ModelSpec,
+    PackedBatch,
+    StepStats,
+    WeightAck,
+    WeightUpdate,
+)
+from axisrl_local.checkpoint import FrozenState, TrainerState
 from axisrl_local.generators import Generators
-from axisrl_local.load import load_model
-from axisrl_local.logprobs import HeadPlan, token_logprobs
+from axisrl_local.held_model import HeldModel
 from axisrl_local.optim import Optimizer
-from axisrl_local.packed import register_packed_attention
 from axisrl_local.step_totals import StepTotals
-from axisrl_local.token_batch import TokenBatch, loss_inputs, token_batch
+from axisrl_local.token_batch import TokenBatch, policy_inputs, token_batch, value_inputs
 from axisrl_local.trainer_config import TrainerConfig
+from axisrl_local.weights_in import WeightReceiver
 from axisrl_local.weights_out import WeightPublisher
 
-_MIB = 1 << 20
+_COLUMNS = frozenset({"reference_logprobs"})
+"""What a loss may need that arrives with the batch."""
+
+
+class _Training(NamedTuple):
+    """What only a trained model has."""
+
+    optimizer: Optimizer
+    generators: Generators
+    publisher: WeightPublisher
 
 
 class LocalTrainer:
     """A :class:`axisrl.protocols.trainer.TrainerBackend` for one device."""
 
-    provides = frozenset({"old_logprobs", "entropy"})
+    provides = frozenset({"old_logprobs", "entropy", "values"})
 
     def __init__(self, config: TrainerConfig, context: BuildContext) -> None:
         self._config = config
         self._context = context
-        self._model: Any = None
-        self._optimizer: Optimizer
-        self._generators: Generators
-        self._spec: ModelSpec
-        self._publisher: WeightPublisher | None = None
+        self._model: HeldModel | None = None
+        self._receiver: WeightReceiver | None = None
+        self._training: _Training | None = None
 
-    def start(self, model: ModelSpec, total_steps: int) -> None:
-        """See the protocol. Raises ``ConfigError`` for float16, whose gradients underflow."""
-        if model.dtype == "float16":
+    def start(self, model: ModelSpec, total_steps: int | None) -> None:
+        """See the protocol. Raises ``ConfigError`` for training in float16, whose gradients
+        underflow."""
+        if total_steps is not None and model.dtype == "float16":
             raise ConfigError(
                 "the local trainer does not train in float16: small gradients become 0",
                 fix="set model.dtype to float32 or bfloat16",
             )
-        loaded = load_model(model, attention=register_packed_attention())
-        _check_head(loaded, model)
+        self.stop()
+        held = HeldModel(model, self._config, seed=self._context.seed)
+        if total_steps is None:
+            held.freeze()
+            self._receiver = WeightReceiver(held.net)
+        else:
+            self._training = self._prepare(held, total_steps)
+        self._model = held
+
+    def _prepare(self, held: HeldModel, total_steps: int) -> _Training:
+        generators = Generators(self._context.seed, held.device)
+        if self._config.lora is not None:
+            with generators.active():
+                held.adapt(self._config.lora)
         if self._config.recompute:
-            loaded.gradient_checkpointing_enable({"use_reentrant": False})
-            loaded.train()
-        self._model, self._spec = loaded, model
-        self._optimizer = Optimizer(list(loaded.named_parameters()), self._config, total_steps)
-        self._generators = Generators(self._context.seed, self._device)
-        self._publisher = WeightPublisher(self._context.run_dir, self._config.transport)
+            held.recompute()
+        return _Training(
+            Optimizer(list(held.trained().items()), self._config, total_steps),
+            generators,
+            WeightPublisher(self._context.run_dir, self._config.transport),
+        )
 
     def logprobs(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
-        """See the protocol."""
-        with torch.no_grad():
-            return [self._batch_logprobs(batch) for batch in batches]
+        """See the protocol. Raises ``ConfigError`` for a value model."""
+        held = self._held()
+        if held.spec.head == "value":
+            raise ConfigError(
+                "a value model has no log-probabilities", fix="ask the policy's trainer"
+            )
+        return self._answers(batches, lambda tokens: held.logprobs(tokens)[0])
 
-    def _batch_logprobs(self, batch: PackedBatch) -> FloatArray:
-        tokens = token_batch(batch, self._device)
-        if tokens is None:
-            return np.zeros(batch.tokens, dtype=np.float32)
-        logprobs_M, _ = self._forward(tokens, entropy=False)
-        result: FloatArray = tokens.full(logprobs_M).cpu().numpy()
-        return result
+    def values(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
+        """See the protocol. Raises ``ConfigError`` for a model without a value head."""
+        held = self._held()
+        if held.spec.head != "value":
+            raise ConfigError(
+                "this model has no value head", fix="start the trainer with model.head value"
+            )
+        return self._answers(batches, held.values)
+
+    def _answers(
+        self, batches: Sequence[PackedBatch], answer: Callable[[TokenBatch], Tensor]
+    ) -> list[FloatArray]:
+        """``answer`` for each batch's trained tokens, 0 at the others."""
+        found: list[FloatArray] = []
+        with torch.no_grad():
+            for batch in batches:
+                tokens = token_batch(batch, self._held().device)
+                if tokens is None:
+                    found.append(np.zeros(batch.tokens, dtype=np.float32))
+                else:
+                    found.append(tokens.full(answer(tokens)).cpu().numpy())
+        return found
 
     def step(self, batches: Sequence[PackedBatch], loss: Loss) -> StepStats:
-        """See the protocol. Raises ``ConfigError`` when the loss needs what is not provided."""
-        if missing := sorted(loss.needs - self.provides):
+        """See the protocol. Raises ``ConfigError`` when the loss is not for this model or needs
+        what is not provided, and ``EnvironmentProblem`` for a frozen model."""
+        held, training = self._held(), self._trained("make a step")
+        self._check(loss, held.spec)
+        totals = StepTotals()
+        with training.generators.active(), held.training():
+            for batch in batches:
+                totals.tokens += batch.tokens
+                tokens = token_batch(batch, held.device)
+                if tokens is not None:
+                    _backward(held, tokens, loss, totals)
+        optimizer = training.optimizer
+        report = optimizer.step()
+        if not report.applied:
+            self._context.logger.warning(
+                "update %d skipped: gradient norm is %s", optimizer.steps, report.grad_norm
+            )
+        return totals.finish(report)
+
+    def _check(self, loss: Loss, spec: ModelSpec) -> None:
+        if missing := sorted(loss.needs - self.provides - _COLUMNS):
             raise ConfigError(
                 f"the loss needs {', '.join(missing)}, which the local trainer does not provide",
                 fix=f"choose a loss that needs no more than {', '.join(sorted(self.provides))}",
             )
-        totals = StepTotals()
-        with self._generators.active():
-            for batch in batches:
-                totals.tokens += batch.tokens
-                tokens = token_batch(batch, self._device)
-                if tokens is not None:
-                    self._backward(tokens, loss, totals)
-        report = self._optimizer.step()
-        if not report.applied:
-            self._context.logger.warning(
-                "update %d skipped: gradient norm is %s", self._optimizer.steps, report.grad_norm
+        if spec.head == "value" and loss.needs != {"values"}:
+            raise ConfigError(
+                f"a policy loss was given to the value model {spec.name!r}: it needs "
+                f"{', '.join(sorted(loss.needs)) or 'log-probabilities'}",
+                fix="a value model takes a loss that needs values and nothing else",
             )
-        return totals.finish(report)
-
-    def _backward(self, tokens: TokenBatch, loss: Loss, totals: StepTotals) -> None:
-        """Add one micro-batch's gradient, loss and statistics."""
-        trained_M = tokens.trained_M
-        logprobs_M, entropy_M = self._forward(tokens, entropy="entropy" in loss.needs)
-        entropy_N = tokens.full(entropy_M)
-        result = loss(loss_inputs(tokens, tokens.full(logprobs_M), entropy_N, loss.needs))
-        weights_M = tokens.column("weights")[trained_M]
-        total = (result.per_token_N[trained_M] * weights_M).sum()
-        total.backward()  # type: ignore[no-untyped-call]
-        stats = dict(result.stats)
-        if "entropy" in loss.needs:
-            stats["entropy"] = LossStat(values_N=entropy_N)
-        totals.trained += len(trained_M)
-        totals.add_loss(total)
-        totals.add_stats(stats, trained_M)
-
-    def _forward(self, tokens: TokenBatch, *, entropy: bool) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and entropies (0 unless asked for) of the trained tokens, (M,)."""
-        output = self._model.base_model(
-            input_ids=tokens.ids_N[None],
-            position_ids=tokens.positions_N[None],
-            use_cache=False,
-            rows=tokens.rows,
-        )
-        hidden_MH = output.last_hidden_state[0].index_select(0, tokens.trained_M)
-        plan = HeadPlan(
-            chunk_tokens=self._config.chunk_tokens,
-            kept_bytes=self._config.kept_logits_mib * _MIB,
-            entropy=entropy,
-        )
-        weight_VH = self._model.get_output_embeddings().weight
-        return token_logprobs(hidden_MH, weight_VH, tokens.labels_M, tokens.temperature_M, plan)
-
-    @property
-    def _state(self) -> TrainerState:
-        return TrainerState(self._model, self._optimizer, self._generators)
-
-    @property
-    def _device(self) -> torch.device:
-        device: torch.device = self._model.get_output_embeddings().weight.device
-        return device
+        if spec.head == "lm" and "values" in loss.needs:
+            raise ConfigError(
+                f"the loss needs values, and model {spec.name!r} has no value head",
+                fix="give value losses to a value model",
+            )
 
     def weight_update(self, version: int) -> WeightUpdate:
-        """See the protocol. Tied weights are written once, under their first name."""
-        if self._publisher is None:
-            raise EnvironmentProblem("the trainer is not started", fix="call start first")
-        weights = {name: value.detach() for name, value in self._model.named_parameters()}
-        return self._publisher.publish(version, weights)
+        """See the protocol. Tied weights are written once, under their first name. With
+        ``lora.update`` adapter a policy offers its adapter alone."""
+        held, training = self._held(), self._trained("offer weights")
+        lora = self._config.lora
+        if held.adapter is None or lora is None or lora.update == "merged":
+            return training.publisher.publish(version, held.weights())
+        if held.spec.head == "value":
+            return training.publisher.publish(version, held.weights())
+        tensors = {name: value.detach() for name, value in held.adapter.tensors().items()}
+        return training.publisher.publish(version, tensors, held.adapter.meta)
+
+    def update_weights(self, update: WeightUpdate) -> WeightAck:
+        """See the protocol. Raises ``EnvironmentProblem`` for a model that is being trained and
+        ``WeightSyncError`` for weights that do not fit."""
+        self._held()
+        if self._receiver is None:
+            raise EnvironmentProblem(
+                "a model that is being trained does not take another's weights",
+                fix="start it without total_steps to freeze it",
+            )
+        return WeightAck(version=update.version, checksum=self._receiver.load(update))
 
     def save(self, path: Path) -> None:
         """See the protocol. ``path / "model"`` is a folder that transformers loads."""
-        save_checkpoint(path, self._state, self._spec.path)
+        self._state().save(path)
 
     def load(self, path: Path) -> None:
         """See the protocol."""
-        load_checkpoint(path, self._state)
+        self._state().load(path)
+
+    def _state(self) -> TrainerState | FrozenState:
+        held = self._held()
+        if self._receiver is not None:
+            return FrozenState(held, self._receiver)
+        training = self._trained("save")
+        return TrainerState(held, training.optimizer, training.generators)
 
     def stop(self) -> None:
         """See the protocol."""
-        if self._publisher is not None:
-            self._publisher.close()
-            self._publisher = None
-        if self._model is not None:
-            self._model = None
-            del self._optimizer
+        if self._training is not None:
+            self._training.publisher.close()
+        self._model = self._receiver = self._training = None
+
+    def _held(self) -> HeldModel:
+        if self._model is None:
+            raise EnvironmentProblem("the trainer is not started", fix="call start first")
+        return self._model
+
+    def _trained(self, what: str) -> _Training:
+        if self._training is None:
+            raise EnvironmentProblem(
+                f"a frozen model cannot {what}: it has no optimizer",
+                fix="start it with total_steps to train it",
+            )
+        return self._training
 
 
-def _check_head(model: Any, spec: ModelSpec) -> None:
-    head = model.get_output_embeddings()
-    if not isinstance(head, torch.nn.Linear) or head.bias is not None:
-        raise EnvironmentProblem(
-            f"model {spec.name!r} has an output layer other than a plain matrix",
-            fix="use a Llama, Qwen2 or Qwen3 type model",
-        )
+def _backward(held: HeldModel, tokens: TokenBatch, loss: Loss, totals: StepTotals) -> None:
+    """Add one micro-batch's gradient, loss and statistics."""
+    trained_M = tokens.trained_M
+    inputs = _inputs(held, tokens, loss.needs)
+    result = loss(inputs)
+    weights_M = tokens.column("weights")[trained_M]
+    total = (result.per_token_N[trained_M] * weights_M).sum()
+    total.backward()  # type: ignore[no-untyped-call]
+    stats = dict(result.stats)
+    if inputs.entropy_N is not None:
+        stats["entropy"] = LossStat(values_N=inputs.entropy_N)
+    totals.trained += len(trained_M)
+    totals.add_loss(total)
+    totals.add_stats(stats, trained_M)
+
+
+def _inputs(held: HeldModel, tokens: TokenBatch, needs: frozenset[str]) -> LossInputs:
+    """One forward pass."""
+    if held.spec.head == "value":
+        return value_inputs(tokens, tokens.full(held.values(tokens)))
+    logprobs_M, entropy_M = held.logprobs(tokens, entropy="entropy" in needs)
+    return policy_inputs(tokens, tokens.full(logprobs_M), tokens.full(entropy_M), needs)

@@ -1,12 +1,16 @@
-"""Takes a trainer's weights into a model that serves, from one safetensors file.
+"""Takes a trainer's weights into a model that serves or answers, from one safetensors file.
 
-Nothing is changed before everything was checked: a bad update leaves the old weights as they were.
+1. Nothing is changed before everything was checked: a bad update leaves the old weights as they
+   were.
+2. A low-rank adapter is added to the weights the model was loaded with, which are kept for it:
+   W = W0 + scale B A, however many adapters came before. Once full weights have replaced W0, an
+   adapter is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -14,47 +18,132 @@ from torch import Tensor
 
 from axisrl.errors import WeightSyncError
 from axisrl.ops.checksum import weights_checksum
-from axisrl.types import WeightUpdate
+from axisrl.types import AdapterMeta, WeightUpdate
+from axisrl_local.low_rank import factor_names, merged, weight_name
 
 TRANSPORTS = ("shared_memory", "disk")
 _LISTED = 3
+_Described = tuple[tuple[int, ...], str]
 
 
-def load_update(model: Any, update: WeightUpdate) -> str:
-    """Copy the update's tensors into the model and return the checksum of what it now holds.
+class Received(NamedTuple):
+    """What a model's weights are, beside their values."""
 
-    A tied weight is expected once, under the name ``named_parameters()`` gives it. Raises
-    ``WeightSyncError`` naming the tensors that are missing, unexpected or of another shape or
-    dtype, and when the file cannot be read.
-    """
-    if update.transport not in TRANSPORTS:
-        raise WeightSyncError(
-            f"local/engine cannot receive weights by {update.transport!r}",
-            fix=f"let the trainer send by one of {', '.join(TRANSPORTS)}",
-        )
-    parameters: dict[str, Tensor] = dict(model.named_parameters())
-    announced = {meta.name: meta.shape for meta in update.tensors}
-    expected = {name: tuple(value.shape) for name, value in parameters.items()}
-    _compare(f"weight update {update.version}", expected, announced)
-    tensors = _read(update)
-    described = {name: (tuple(value.shape), str(value.dtype)) for name, value in tensors.items()}
-    wanted = {name: (tuple(value.shape), str(value.dtype)) for name, value in parameters.items()}
-    _compare(update.location, wanted, described)
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(tensors[name])
-    return weights_checksum(parameters)
+    adapted: tuple[str, ...]
+    """Names of the weights that an adapter changed."""
+    replaced: bool
+    """Full weights came, so that what it was loaded with is gone."""
 
 
-def _read(update: WeightUpdate) -> dict[str, Tensor]:
+class WeightReceiver:
+    """The weights of one loaded ``model``."""
+
+    def __init__(self, model: Any) -> None:
+        self._parameters: dict[str, Tensor] = dict(model.named_parameters())
+        self._originals: dict[str, Tensor] = {}
+        self._replaced = False
+
+    def load(self, update: WeightUpdate) -> str:
+        """Take the update's tensors and return the checksum of what was taken: of all weights the
+        model now holds, or of the adapter they now include.
+
+        A tied weight is expected once, under the name ``named_parameters()`` gives it. Raises
+        ``WeightSyncError`` naming the tensors that are missing, unexpected or of another shape or
+        dtype, and when the file cannot be read.
+        """
+        if update.transport not in TRANSPORTS:
+            raise WeightSyncError(
+                f"the local plugin cannot receive weights by {update.transport!r}",
+                fix=f"let the trainer send by one of {', '.join(TRANSPORTS)}",
+            )
+        if update.adapter is not None:
+            return self._load_adapter(update, update.adapter)
+        tensors = _read(update, {name: _described(v) for name, v in self._parameters.items()})
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.copy_(tensors[name])
+        self._replaced = True
+        self._originals.clear()
+        return weights_checksum(self._parameters)
+
+    @property
+    def received(self) -> Received:
+        """For a checkpoint of the model."""
+        return Received(tuple(self._originals), self._replaced)
+
+    def expect(self, received: Received) -> None:
+        """To be called before a checkpoint's weights take the place of the model's: keeps what the
+        next adapter is added to. Raises ``KeyError`` for a weight the model lacks."""
+        self._replaced |= received.replaced
+        if not self._replaced:
+            for name in received.adapted:
+                self._original(name)
+
+    def _load_adapter(self, update: WeightUpdate, adapter: AdapterMeta) -> str:
+        if self._replaced:
+            raise WeightSyncError(
+                f"weight update {update.version} is an adapter on weights that full weights have "
+                "replaced",
+                fix="let the trainer offer merged weights: lora.update merged",
+            )
+        tensors = _read(update, self._expected(update, adapter))
+        device = next(iter(self._parameters.values())).device
+        tensors = {name: value.to(device) for name, value in tensors.items()}
+        wanted = {weight_name(module) for module in adapter.targets}
+        with torch.no_grad():
+            for name in self._originals.keys() - wanted:
+                self._parameters[name].copy_(self._originals.pop(name))
+            for module in adapter.targets:
+                a, b = (tensors[name] for name in factor_names(module))
+                name = weight_name(module)
+                changed = merged(self._original(name), a, b, adapter.scale)
+                self._parameters[name].copy_(changed)
+        return weights_checksum(tensors)
+
+    def _expected(self, update: WeightUpdate, adapter: AdapterMeta) -> dict[str, _Described]:
+        """What an adapter's tensors must look like to fit the model."""
+        known = {name for name, value in self._parameters.items() if value.ndim == 2}
+        modules = [module for module in adapter.targets if weight_name(module) not in known]
+        if modules:
+            raise WeightSyncError(
+                f"weight update {update.version} {_listing('adapts unknown modules:', modules)}",
+                fix="engine and trainer must load the same model",
+            )
+        expected: dict[str, _Described] = {}
+        for module in adapter.targets:
+            weight = self._parameters[weight_name(module)]
+            (rows, columns), dtype = weight.shape, str(weight.dtype)
+            a, b = factor_names(module)
+            expected[a] = ((adapter.rank, columns), dtype)
+            expected[b] = ((rows, adapter.rank), dtype)
+        return expected
+
+    def _original(self, name: str) -> Tensor:
+        """The weight as it was loaded; kept from the first call on."""
+        if name not in self._originals:
+            self._originals[name] = self._parameters[name].detach().clone()
+        return self._originals[name]
+
+
+def _described(tensor: Tensor) -> _Described:
+    return tuple(tensor.shape), str(tensor.dtype)
+
+
+def _read(update: WeightUpdate, expected: Mapping[str, _Described]) -> dict[str, Tensor]:
+    """The update's tensors, once they are what is expected."""
+    shapes = {name: shape for name, (shape, _) in expected.items()}
+    _compare(f"weight update {update.version}", shapes, {m.name: m.shape for m in update.tensors})
     try:
         with safe_open(update.location, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as problem:
         raise WeightSyncError(
             f"weight update {update.version}: {update.location} cannot be read: {problem}",
             fix="engine and trainer must see the same file; across machines use a shared disk",
         ) from problem
+    found = {name: _described(tensor) for name, tensor in tensors.items()}
+    _compare(update.location, expected, found)
+    return tensors
 
 
 def _compare(where: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from axisrl.ops.checksum import weights_checksum
 from axisrl.sharedfolder import SharedFolder
-from axisrl.types import TensorMeta, WeightUpdate
+from axisrl.types import AdapterMeta, TensorMeta, WeightUpdate
 
 _KEPT = 2
 
@@ -34,8 +34,11 @@ class WeightPublisher:
         self._folder = SharedFolder("weights", uuid.uuid4().hex, base)
         self._files: list[Path] = []
 
-    def publish(self, version: int, weights: Mapping[str, Tensor]) -> WeightUpdate:
-        """Write ``weights`` (Hugging Face names, tied ones once) as ``version``."""
+    def publish(
+        self, version: int, weights: Mapping[str, Tensor], adapter: AdapterMeta | None = None
+    ) -> WeightUpdate:
+        """Write ``weights`` (Hugging Face names, tied ones once) as ``version``; with ``adapter``
+        they are its tensors."""
         path = self._folder.path / f"v{version}.safetensors"
         partial = path.with_suffix(".partial")
         save_file({name: weight.contiguous() for name, weight in weights.items()}, partial)
@@ -54,6 +57,7 @@ class WeightPublisher:
                 for name, weight in weights.items()
             ),
             checksum=weights_checksum(weights),
+            adapter=adapter,
         )
 
     def close(self) -> None:
