@@ -48,7 +48,7 @@ def test_defaults_of_a_class_are_its_defaults():
 
 def test_required_keys_are_comments_in_the_defaults():
     text = render_defaults(RunConfig)
-    assert "# env:  # Use, required\n" in text
+    assert "# loss:  # Use, required\n" in text
     assert "# model:  # ModelConfig\n" in text
-    assert {"model", "env", "dataset"}.isdisjoint(parse(text, "f"))
+    assert {"model", "loss", "trainer"}.isdisjoint(parse(text, "f"))
     assert parse(text, "f")["eval"] is None

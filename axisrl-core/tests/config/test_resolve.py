@@ -33,15 +33,25 @@ def checked(**keys: object) -> list[str]:
 
 
 def test_every_use_is_found_with_its_key_and_kind():
-    config = config_of(verifiers={"v": "toy/exact"}, eval={"dataset": "toy/tasks"})
+    config = config_of(
+        verifiers={"v": "toy/exact"},
+        corrections=["toy/mask"],
+        value={"loss": "toy/value", "trainer": "toy/trainer"},
+        teacher={"model": "big", "engine": "toy/engine"},
+        eval={"dataset": "toy/tasks"},
+    )
     found = [(path, kind) for path, kind, _ in component_uses(config)]
     assert found == [
         ("dataset", "dataset"),
         ("env", "env"),
         ("verifiers.v", "verifier"),
-        ("reward", "reward"),
+        ("rewards.main", "reward"),
         ("advantage", "advantage"),
         ("loss", "loss"),
+        ("corrections.0", "correction"),
+        ("value.loss", "loss"),
+        ("value.trainer", "trainer"),
+        ("teacher.engine", "engine"),
         ("packer", "packer"),
         ("store", "store"),
         ("engine", "engine"),

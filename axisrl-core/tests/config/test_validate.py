@@ -92,8 +92,10 @@ def test_a_choice_is_corrected():
 
 
 def test_a_missing_key_is_named():
+    tree = {key: value for key, value in MINIMAL.items() if key != "loss"}
+    assert message_of(RunConfig, tree) == "loss is required"
     tree = {key: value for key, value in MINIMAL.items() if key != "env"}
-    assert message_of(RunConfig, tree) == "env is required"
+    assert message_of(RunConfig, tree) == "env is required: set env"
     assert message_of(RunConfig, {**MINIMAL, "env": {"size": 3}}) == "env.use is required"
 
 

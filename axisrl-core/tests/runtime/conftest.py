@@ -18,7 +18,7 @@ model: {name: MODEL}
 dataset: {use: stage/count, size: 6}
 env: {use: stage/echo, turns: 1}
 verifiers: {exact: stage/exact}
-reward: {use: core/sum, env_weights: {said: 0}}
+rewards: {main: {use: core/sum, env_weights: {said: 0}}}
 advantage: stage/centred
 loss: stage/plain
 engine: stage/engine

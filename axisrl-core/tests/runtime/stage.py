@@ -181,6 +181,8 @@ class Trainer(ScriptedTrainer):
 
 class Centred:
     group_relative = True
+    needs_values = False
+    whiten = False
 
     def __init__(self, config, context):
         pass
@@ -192,6 +194,7 @@ class Centred:
 
 class Plain:
     needs = frozenset()
+    level = "token"
     aggregation = "token_mean"
     sequence_norm = 1
 

@@ -24,16 +24,24 @@ class Dying(Trainer):
 
 def save(run_dir, step, trainer=None, keep=2, **fields):
     state = RunState(step=step, **fields)
-    return asyncio.run(save_checkpoint(run_dir, state, trainer or Trainer(), keep=keep))
+    models = {"trainer": trainer or Trainer()}
+    return asyncio.run(save_checkpoint(run_dir, state, models, keep=keep))
 
 
 def test_what_is_saved_is_read_back(tmp_path):
-    state = {"version": 3, "cursor": 24, "pending": None, "loggers": {"core/wandb": {"id": "x"}}}
+    state = {"version": 3, "source": {"cursor": 24}, "pending": None, "loggers": {"core/wandb": {"id": "x"}}}
     path = save(tmp_path, 12, **state)
     assert path.name == "step-000012"
     assert (path / "trainer" / "weights").read_text() == "w"
     assert read_state(path) == RunState(step=12, **state)
     assert latest(tmp_path) == path
+
+
+def test_every_model_has_its_own_folder(tmp_path):
+    models = {"trainer": Trainer(), "value": Trainer()}
+    path = asyncio.run(save_checkpoint(tmp_path, RunState(step=1), models, keep=1))
+    assert (path / "trainer" / "weights").exists()
+    assert (path / "value" / "weights").exists()
 
 
 def test_only_the_newest_are_kept(tmp_path):

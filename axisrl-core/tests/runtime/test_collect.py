@@ -1,13 +1,12 @@
 import asyncio
 
-import numpy as np
 import pytest
 
 from axisrl.config.schema import ModelConfig, RolloutConfig, RunConfig, TrainConfig, Use
 from axisrl.errors import RunFailed
 from axisrl.runtime.collect import Collector, window_metrics
 from axisrl.runtime.sampler import TaskSampler
-from axisrl.types import AdvantageResult, Outcome, RolloutSummary, Task
+from axisrl.types import Outcome, RolloutSummary, Task
 
 ANY = Use(use="x")
 
@@ -18,15 +17,6 @@ class Tasks:
 
     def __getitem__(self, index):
         return Task(id=str(index), data={})
-
-
-class Advantage:
-    group_relative = True
-
-    def __call__(self, group, values):
-        assert values is None
-        rewards = group.rewards
-        return AdvantageResult(advantages=tuple(np.float32(r - rewards.mean()) for r in rewards))
 
 
 class Pool:
@@ -68,7 +58,7 @@ def collector(rewards, *, zero_std="keep", updates=1, limit=0.5):
             updates=4, batch_size=8, updates_per_sync=updates, zero_std_groups=zero_std
         ),
     )
-    return Collector(config, Pool(rewards), TaskSampler(Tasks(), 0), Advantage())
+    return Collector(config, Pool(rewards), TaskSampler(Tasks(), 0, config.sampler))
 
 
 def collect(rewards, **options):
@@ -77,25 +67,24 @@ def collect(rewards, **options):
 
 def test_a_window_holds_the_groups_of_its_updates_in_dispatch_order():
     window = collect(lambda group, member: float(member), updates=2)
-    assert [g.group.group for g in window.groups] == [0, 1, 2, 3]
-    assert [[g.group.group for g in part] for part in window.split(2)] == [[0, 1], [2, 3]]
+    assert [g.group for g in window.groups] == [0, 1, 2, 3]
+    assert [[g.group for g in part] for part in window.split(2)] == [[0, 1], [2, 3]]
 
 
 def test_a_failed_rollout_leaves_its_group_and_the_siblings_survive():
     window = collect(lambda group, member: None if (group, member) == (0, 2) else float(member))
-    members = window.groups[0].group.members
+    members = window.groups[0].members
     assert [one.member for one in members] == [0, 1, 3]
-    assert window.groups[0].advantages[0] == pytest.approx(0 - 4 / 3)
 
 
 def test_reward_zero_is_a_reward():
     window = collect(lambda group, member: 0.0 if member else 1.0)
-    assert len(window.groups[0].group.members) == 4
+    assert len(window.groups[0].members) == 4
 
 
 def test_a_group_with_too_few_usable_members_is_dropped_counted_and_replaced():
     window = collect(lambda group, member: None if group == 0 and member else float(member))
-    assert [g.group.group for g in window.groups] == [1, 2]
+    assert [g.group for g in window.groups] == [1, 2]
     assert dict(window.dropped) == {"too_few_usable": 1}
     assert len(window.played) == 12
     assert window_metrics(window).flush()["rollout/dropped_too_few_usable"] == 1
@@ -109,7 +98,7 @@ def test_groups_without_variance_are_kept_and_counted_by_default():
 
 def test_groups_without_variance_can_be_dropped():
     window = collect(lambda group, member: 1.0 if group < 3 else float(member), zero_std="drop")
-    assert [g.group.group for g in window.groups] == [3, 4]
+    assert [g.group for g in window.groups] == [3, 4]
     assert window.dropped["zero_std"] == 3
 
 
@@ -130,9 +119,9 @@ def test_a_window_without_usable_groups_of_no_variance_says_zero():
 def test_groups_dispatched_equal_kept_plus_dropped():
     it = collector(lambda group, member: 1.0 if group % 3 else float(member), zero_std="drop")
     for _ in range(3):
-        before = it.cursor
+        before = it.state_dict()["cursor"]
         window = asyncio.run(it.collect())
-        assert it.cursor - before == len(window.groups) + window.dropped.total()
+        assert it.state_dict()["cursor"] - before == len(window.groups) + window.dropped.total()
 
 
 def test_a_window_that_never_fills_ends_the_run_with_the_reasons():

@@ -26,13 +26,22 @@ class Engine:
 
 
 def sync(*engines, timeout=5.0):
-    asyncio.run(sync_weights(Trainer(), engines, (2, 3), timeout))
+    named = {f"engine rank {rank}": engine for rank, engine in enumerate(engines)}
+    asyncio.run(sync_weights(Trainer(), named, (2, 3), timeout))
 
 
 def test_every_engine_gets_the_same_update():
     engines = [Engine(), Engine()]
     sync(*engines)
     assert [engine.updates[0].version for engine in engines] == [3, 3]
+
+
+def test_nothing_is_offered_where_nobody_receives():
+    class Silent:
+        async def call(self, method, version):
+            raise AssertionError("asked for weights")
+
+    asyncio.run(sync_weights(Silent(), {}, (2, 3), 5.0))
 
 
 def test_an_engine_on_another_version_is_named_with_both_versions():

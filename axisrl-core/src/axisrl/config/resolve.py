@@ -23,6 +23,7 @@ from axisrl.plugins.components import (
     EngineComponent,
     HandleStoreComponent,
     Kind,
+    LossComponent,
     TrainerComponent,
 )
 from axisrl.plugins.resolve import Resolved, parse_id
@@ -111,8 +112,10 @@ def check(config: RunConfig, used: Sequence[UsedComponent]) -> list[Problem]:
     found = {each.path: each for each in used}
     return [
         *_group_problems(config, found["advantage"]),
+        *_value_problems(config, found["advantage"]),
+        *_loss_problems(config, found),
         *_store_problems(config, found["store"]),
-        *_transport_problems(found["engine"], found["trainer"]),
+        *_engine_problems(found),
     ]
 
 
@@ -134,6 +137,46 @@ def _group_problems(config: RunConfig, advantage: UsedComponent) -> Iterator[Pro
         )
 
 
+def _value_problems(config: RunConfig, advantage: UsedComponent) -> Iterator[Problem]:
+    descriptor = cast(AdvantageComponent, advantage.resolved.component)
+    if descriptor.needs_values and config.value is None:
+        yield Problem(
+            "value",
+            f"advantage {advantage.resolved.id} is computed from a value model, and the run has "
+            "none",
+            "set value.loss (for instance value.loss=ppo/value), or use another advantage",
+        )
+    if config.value is not None and not descriptor.needs_values:
+        yield Problem(
+            "value",
+            f"value has no effect: advantage {advantage.resolved.id} uses no value model",
+            "remove value, or use an advantage that needs values (ppo/gae)",
+        )
+
+
+def _loss_problems(config: RunConfig, found: Mapping[str, UsedComponent]) -> Iterator[Problem]:
+    for path, trains in (("loss", "policy"), ("value.loss", "value")):
+        if path not in found:
+            continue
+        descriptor = cast(LossComponent, found[path].resolved.component)
+        if descriptor.trains != trains:
+            yield Problem(
+                f"{path}.use",
+                f"{path}: {found[path].resolved.id} trains the {descriptor.trains} model, "
+                f"not the {trains}",
+                f"choose a loss of the {trains} model",
+            )
+    texts = config.mode == "train_offline" and not config.offline.rollouts
+    loss = found["loss"].resolved
+    if texts and not cast(LossComponent, loss.component).supervised:
+        yield Problem(
+            "loss.use",
+            f"loss {loss.id} needs what was recorded at sampling, and conversations were not "
+            "sampled",
+            "use core/sft, or replay a run with offline.rollouts=RUN_FOLDER",
+        )
+
+
 def _store_problems(config: RunConfig, store: UsedComponent) -> Iterator[Problem]:
     descriptor = cast(HandleStoreComponent, store.resolved.component)
     if config.placement.kind == "ray" and descriptor.reach == "process":
@@ -147,6 +190,18 @@ def _store_problems(config: RunConfig, store: UsedComponent) -> Iterator[Problem
             "store.use",
             f"store {store.resolved.id} spans a cluster, and placement inline is one process",
             "set store=core/shm or store=core/memory, or placement=ray",
+        )
+
+
+def _engine_problems(found: Mapping[str, UsedComponent]) -> Iterator[Problem]:
+    if "engine" in found:
+        yield from _transport_problems(found["engine"], found["trainer"])
+    teacher = found.get("teacher.engine")
+    if teacher and not cast(EngineComponent, teacher.resolved.component).scores:
+        yield Problem(
+            "teacher.engine.use",
+            f"engine {teacher.resolved.id} cannot say how likely given tokens are",
+            "leave teacher.engine out to run the teacher in the trainer's backend",
         )
 
 

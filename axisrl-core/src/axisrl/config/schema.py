@@ -8,52 +8,38 @@ Three short forms are accepted everywhere: ``env: gsm8k/math`` for ``env: {use: 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from axisrl.config.base import Config
+from axisrl.config.learning import (
+    EntropyConfig,
+    KlConfig,
+    OfflineConfig,
+    SamplerConfig,
+    TeacherConfig,
+    ValueConfig,
+)
 from axisrl.config.rewards import check_reward_weights
+from axisrl.config.use import ModelConfig, Use, above_zero, at_least, needed
 
-
-def _at_least(least: int, **values: float) -> None:
-    for name, value in values.items():
-        if value < least:
-            raise ValueError(f"{name} {value} is below {least}")
-
-
-def _above_zero(**values: float) -> None:
-    for name, value in values.items():
-        if value <= 0:
-            raise ValueError(f"{name} {value} is not above 0")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Use:
-    """``use: plugin/component`` and that component's own options beside it."""
-
-    use: str
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-def needed(use: Use | None, path: str) -> Use:
-    """A component that this run cannot do without. Raises ``ValueError`` when it is not set."""
-    if use is None:
-        raise ValueError(f"{path} is required: set {path}")
-    return use
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelConfig(Config):
-    """Which model is trained."""
-
-    short_form: ClassVar[str] = "name"
-
-    name: str
-    """A folder, a named model (``tiny``, ``smollm2-135m``; see ``axisrl models``) or a Hugging
-    Face id."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Type the engine and the trainer compute in."""
-    device: str = "auto"
-    """``auto``: cuda when there is one, else cpu."""
+__all__ = [
+    "CheckpointConfig",
+    "EntropyConfig",
+    "EvalConfig",
+    "KlConfig",
+    "ModelConfig",
+    "OfflineConfig",
+    "PlacementConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "SamplerConfig",
+    "SamplingConfig",
+    "TeacherConfig",
+    "TrainConfig",
+    "Use",
+    "ValueConfig",
+    "needed",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,8 +58,8 @@ class SamplingConfig(Config):
     """Strings that end a turn."""
 
     def __post_init__(self) -> None:
-        _at_least(0, temperature=self.temperature, top_k=self.top_k)
-        _at_least(1, max_tokens=self.max_tokens)
+        at_least(0, temperature=self.temperature, top_k=self.top_k)
+        at_least(1, max_tokens=self.max_tokens)
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p {self.top_p} is not in (0, 1]")
         if not 0 <= self.min_p < 1:
@@ -108,7 +94,7 @@ class RolloutConfig(Config):
     reasons that are not the policy's."""
 
     def __post_init__(self) -> None:
-        _at_least(
+        at_least(
             1,
             group_size=self.group_size,
             min_group_size=self.min_group_size,
@@ -117,7 +103,7 @@ class RolloutConfig(Config):
             workers=self.workers,
             max_inflight=self.max_inflight,
         )
-        _above_zero(
+        above_zero(
             boot_timeout_s=self.boot_timeout_s,
             run_timeout_s=self.run_timeout_s,
             score_timeout_s=self.score_timeout_s,
@@ -143,132 +129,13 @@ class TrainConfig(Config):
     counted."""
 
     def __post_init__(self) -> None:
-        _at_least(0, updates=self.updates)
-        _at_least(
+        at_least(0, updates=self.updates)
+        at_least(
             1,
             batch_size=self.batch_size,
             updates_per_sync=self.updates_per_sync,
             max_tokens_per_batch=self.max_tokens_per_batch,
         )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KlConfig(Config):
-    """A penalty on leaving another policy, added to the loss of every trained token."""
-
-    coef: float = 0.0
-    """Factor of the penalty; at 0 nothing is computed for it."""
-    estimator: Literal["k1", "k2", "k3"] = "k3"
-    """Of D = current - base log-probability: k1 is D, k2 is D^2 / 2, k3 is exp(-D) - 1 + D."""
-    base: Literal["reference", "old", "rollout"] = "reference"
-    """Whose log-probabilities: a frozen copy of the starting weights (one more forward pass), the
-    trainer's before the window's updates, or the ones recorded at sampling."""
-    reset_every: int = 0
-    """Updates after which the reference becomes the present policy; 0 never."""
-
-    def __post_init__(self) -> None:
-        _at_least(0, coef=self.coef, reset_every=self.reset_every)
-        if self.reset_every and (not self.coef or self.base != "reference"):
-            raise ValueError(
-                f"reset_every {self.reset_every} has no effect without a coef above 0 and base "
-                "reference"
-            )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EntropyConfig(Config):
-    """A bonus for the entropy of the next-token distribution at trained tokens."""
-
-    coef: float = 0.0
-    """Factor of the bonus; with ``target`` where the control starts."""
-    target: float | None = None
-    """Nats a token. After each update the coefficient grows by ``step`` when the mean entropy over
-    the whole global batch was below it, and shrinks by ``step`` otherwise; at or above it no bonus
-    is paid (arXiv 2505.22312)."""
-    step: float = 0.001
-    """How far one update moves the coefficient."""
-    max_coef: float = 0.1
-    """The coefficient stays between 0 and this."""
-
-    def __post_init__(self) -> None:
-        _at_least(0, step=self.step, max_coef=self.max_coef)
-        if self.target is not None:
-            _at_least(0, target=self.target)
-            if not 0 <= self.coef <= self.max_coef:
-                raise ValueError(f"coef {self.coef} is not in [0, max_coef {self.max_coef}]")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ValueConfig(Config):
-    """A value model beside the policy: own weights, own optimizer, own folder in checkpoints."""
-
-    loss: Use
-    """Loss that trains it."""
-    trainer: Use | None = None
-    """Backend and its options; null takes the policy's ``trainer`` as it is."""
-    model: ModelConfig | None = None
-    """Body it starts from; null takes the run's model."""
-    warmup_updates: int = 0
-    """First updates of the run in which only the value model learns."""
-
-    def __post_init__(self) -> None:
-        _at_least(0, warmup_updates=self.warmup_updates)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TeacherConfig(Config):
-    """On-policy distillation: the advantage becomes (1 - alpha) A - alpha clip(student - teacher),
-    with the log-probabilities of the sampled tokens."""
-
-    model: ModelConfig
-    """Weights of the teacher; its tokenizer must be the student's."""
-    engine: Use | None = None
-    """Engine that serves it; null runs it frozen in the trainer's backend."""
-    alpha: float = 1.0
-    """Share of the teacher's signal."""
-    clip: float = 10.0
-    """Largest absolute difference of log-probabilities."""
-
-    def __post_init__(self) -> None:
-        _above_zero(clip=self.clip)
-        if not 0 < self.alpha <= 1:
-            raise ValueError(f"alpha {self.alpha} is not in (0, 1]; leave teacher out for none")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SamplerConfig(Config):
-    """Which tasks are drawn. All but ``uniform`` learn how hard a task is from its own rollouts:
-    success is the mean reward on a scale from the lowest to the highest reward of the run."""
-
-    short_form: ClassVar[str] = "strategy"
-
-    strategy: Literal["uniform", "no_easy", "low_success", "intermediate"] = "uniform"
-    """``uniform``: every task once an epoch, shuffled. ``no_easy``: tasks with a success above
-    ``easy_above`` are left out. ``low_success``: drawn in proportion to 1 - success.
-    ``intermediate``: in proportion to success x (1 - success). A task not seen yet counts as the
-    most wanted; none is forgotten for good (``floor``)."""
-    easy_above: float = 0.9
-    """For ``no_easy``."""
-    floor: float = 0.05
-    """Least weight of a task beside the most wanted one's 1, for ``low_success`` and
-    ``intermediate``."""
-    memory: float = 0.5
-    """Share of the old success that stays when a task is played again."""
-
-    def __post_init__(self) -> None:
-        for name in ("easy_above", "floor", "memory"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} {getattr(self, name)} is not in [0, 1]")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OfflineConfig(Config):
-    """What ``mode: train_offline`` learns from."""
-
-    rollouts: str = ""
-    """Folder of a run whose training rollouts are replayed, in their order, over and over. Empty
-    learns from the conversations of ``dataset``: tasks with ``messages``, every assistant turn
-    trained."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -288,8 +155,8 @@ class EvalConfig(Config):
     """Keep every evaluation rollout in ``rollouts/eval-*.jsonl``."""
 
     def __post_init__(self) -> None:
-        _at_least(0, every=self.every, tasks=self.tasks)
-        _at_least(1, samples=self.samples)
+        at_least(0, every=self.every, tasks=self.tasks)
+        at_least(1, samples=self.samples)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -302,8 +169,8 @@ class CheckpointConfig(Config):
     """Newest checkpoints kept."""
 
     def __post_init__(self) -> None:
-        _at_least(0, every=self.every)
-        _at_least(1, keep=self.keep)
+        at_least(0, every=self.every)
+        at_least(1, keep=self.keep)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -325,9 +192,9 @@ class PlacementConfig(Config):
     versions."""
 
     def __post_init__(self) -> None:
-        _at_least(0, gpus_engine=self.gpus_engine, gpus_trainer=self.gpus_trainer)
-        _at_least(0, cpus_per_actor=self.cpus_per_actor)
-        _above_zero(sync_timeout_s=self.sync_timeout_s)
+        at_least(0, gpus_engine=self.gpus_engine, gpus_trainer=self.gpus_trainer)
+        at_least(0, cpus_per_actor=self.cpus_per_actor)
+        above_zero(sync_timeout_s=self.sync_timeout_s)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

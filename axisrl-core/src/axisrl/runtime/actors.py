@@ -4,7 +4,9 @@
    rebuilt in place.
 2. It restores the driver's plugins first, so a worker with other versions fails in its
    constructor, with the reason.
-3. A handle's ``call`` is the only way in. The same classes run inline and as Ray actors
+3. It hands its process's own environment to components as the service ``environ``: options named
+   ``*_env`` name entries of it, so no secret is in a config or crosses processes.
+4. A handle's ``call`` is the only way in. The same classes run inline and as Ray actors
    (:mod:`axisrl.runtime.placement`).
 """
 
@@ -12,7 +14,8 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,12 +33,14 @@ class ActorBoot:
     """What crosses the process border to make an actor."""
 
     role: str
-    """Resource group: rollout, engine, trainer, recorder."""
+    """Resource group: rollout, engine, trainer, value, reference, teacher, recorder."""
     rank: int
     manifest: PluginManifest
     config: RunConfig
     run_dir: Path
     model: ModelSpec
+    models: Mapping[str, ModelSpec] = field(default_factory=dict)
+    """Role -> its model, where it is not the policy's: ``value``, ``teacher``."""
 
 
 class ActorHandle(Protocol):
@@ -54,7 +59,7 @@ class Actor:
         """``store`` is shared by actors of one process; None builds this process's own."""
         self.boot = boot
         self.plugins = PluginManager.restore(boot.manifest)
-        self.services: dict[str, Any] = {"model": boot.model}
+        self.services: dict[str, Any] = {"model": boot.model, "environ": os.environ}
         self.store: HandleStore = store or self.build("store", boot.config.store, "store")
 
     def build(self, kind: Kind, use: Use, path: str) -> Any:

@@ -1,5 +1,4 @@
-"""From traces to trainer rows: label alignment, advantages, and the weights that hold every
-denominator.
+"""The weights of a global batch's tokens, which hold every denominator of its loss.
 
 ``weights`` are what make a loss independent of how it is computed: token t of a global batch
 carries ``1 / denominator`` of its aggregation, counted over the whole batch before any micro-batch
@@ -14,43 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from axisrl.trace import Row, Trace
-from axisrl.types import Aggregation, FloatArray, Sample
-
-
-def samples_of(trace: Trace, advantage: FloatArray, trajectory: int) -> list[Sample]:
-    """The rows of one rollout, each shifted by one so that entry t predicts token t + 1.
-
-    A row ends at its last trained token: what was shown after it teaches nothing, and is in no
-    budget.
-    ``advantage`` is () or (trained tokens of all rows,). Raises ``ValueError`` when the lengths
-    differ.
-    """
-    rows = trace.rows()
-    counts = [int(row.trained.sum()) for row in rows]
-    if advantage.ndim and len(advantage) != sum(counts):
-        raise ValueError(f"{len(advantage)} advantages for {sum(counts)} trained tokens")
-    per_token = np.broadcast_to(advantage, (sum(counts),))
-    parts = np.split(per_token, np.cumsum(counts)[:-1]) if rows else []
-    return [_sample(row, part, trajectory) for row, part in zip(rows, parts, strict=True)]
-
-
-def _sample(row: Row, advantage: FloatArray, trajectory: int) -> Sample:
-    last = int(np.flatnonzero(row.trained)[-1])
-    seen, said = slice(0, last), slice(1, last + 1)
-    mask = row.trained[said]
-    advantages = np.zeros(len(mask), np.float32)
-    advantages[mask] = advantage
-    return Sample(
-        trajectory=trajectory,
-        ids=row.ids[seen],
-        labels=row.ids[said],
-        loss_mask=mask,
-        advantages=advantages,
-        rollout_logprobs=row.logprobs[said],
-        versions=row.versions[said],
-        temperature=row.temperature[said],
-    )
+from axisrl.types import Aggregation, Sample
 
 
 def with_weights(

@@ -4,8 +4,8 @@
    renamed to ``step-000012``, and ``COMPLETE`` is written last. Only a folder with that marker
    counts, and it is never taken away before a newer one has it.
 2. :func:`latest` names an unfinished one and goes on to the one before it.
-3. ``state.json`` is the driver's part; ``trainer/`` is whatever the trainer backend saved. Nothing
-   is pickled.
+3. ``state.json`` is the driver's part; ``trainer/``, ``value/`` and ``reference/`` are whatever
+   the backend of that model saved. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,26 +36,33 @@ class RunState:
     """Optimizer steps taken."""
     version: int = 0
     """Weight version the engines serve."""
-    cursor: int = 0
-    """Tasks handed out."""
+    source: dict[str, Any] = field(default_factory=dict)
+    """Where the tasks or saved rollouts are read on, and what is known of how hard tasks are."""
     tokens: int = 0
     """Tokens sampled for training so far."""
     pending: dict[str, float] | None = field(default_factory=dict)
     """Metrics of ``step`` not yet logged, because its evaluation is still owed; None when all is
     settled."""
+    entropy: float | None = None
+    """Mean entropy of the last step's global batch, under entropy control."""
+    entropy_coef: float | None = None
+    """Where entropy control has moved the coefficient; None is where it starts."""
+    reference_step: int = 0
+    """Step whose policy the reference is; 0 is the model the run started from."""
     loggers: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 async def save_checkpoint(
-    run_dir: Path, state: RunState, trainer: ActorHandle, *, keep: int
+    run_dir: Path, state: RunState, models: Mapping[str, ActorHandle], *, keep: int
 ) -> Path:
-    """Write a checkpoint of ``state`` and the trainer, then drop all but the ``keep`` newest.
+    """Write a checkpoint of ``state`` and of each model (folder -> whose), then drop all but the
+    ``keep`` newest.
 
-    The trainer moves in steps alone, so of a step that is saved again only ``state`` is written.
+    Models move in steps alone, so of a step that is saved again only ``state`` is written.
     Raises ``EnvironmentProblem`` when the disk refuses; the checkpoint before stays whole.
     """
     try:
-        return await _save(run_dir / "checkpoints", state, trainer, keep)
+        return await _save(run_dir / "checkpoints", state, models, keep)
     except OSError as problem:
         raise EnvironmentProblem(
             f"step {state.step} cannot be saved in {run_dir / 'checkpoints'}: {problem}",
@@ -62,15 +70,18 @@ async def save_checkpoint(
         ) from problem
 
 
-async def _save(folder: Path, state: RunState, trainer: ActorHandle, keep: int) -> Path:
+async def _save(
+    folder: Path, state: RunState, models: Mapping[str, ActorHandle], keep: int
+) -> Path:
     final = folder / f"step-{state.step:06d}"
     if (final / COMPLETE).exists():
         _replace_state(final, state)
         return final
     temporary = folder / f".{final.name}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
-    (temporary / "trainer").mkdir(parents=True)
-    await trainer.call("save", temporary / "trainer")
+    for name, model in models.items():
+        (temporary / name).mkdir(parents=True)
+        await model.call("save", temporary / name)
     _write_state(temporary / _STATE, state)
     for path in sorted(temporary.rglob("*")):
         _fsync(path)

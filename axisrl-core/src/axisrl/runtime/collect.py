@@ -1,5 +1,7 @@
 """Collector: groups in, a training window out. Filters drop or keep, each with a counted reason.
 
+It computes no advantage: that is done beside the trainer (:mod:`axisrl.runtime.credit`).
+
 1. Tasks are dispatched until the window holds as many usable groups as its updates need.
 2. A rollout that failed for reasons that are not the policy's leaves its group; the group goes on
    while ``min_group_size`` members remain. Nothing failed ever becomes reward 0.
@@ -12,64 +14,70 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
 from axisrl.config.schema import RunConfig
 from axisrl.errors import RunFailed
-from axisrl.protocols import Advantage
 from axisrl.runtime.metrics import MetricWindow
 from axisrl.runtime.pool import GroupPlan, RolloutPool
 from axisrl.runtime.sampler import TaskSampler
-from axisrl.types import FloatArray, Metric, RolloutGroup, RolloutSummary, SamplingParams
+from axisrl.types import Metric, RolloutGroup, RolloutSummary, SamplingParams
 
 _MOST_ROUNDS = 20
 """Refills of one window before the run gives up: with every group dropped it would never end."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainGroup:
-    """A usable group and the advantage of each member: () or (trained tokens,)."""
-
-    group: RolloutGroup
-    advantages: tuple[FloatArray, ...]
 
 
 @dataclass(slots=True)
 class Window:
     """What one sync's worth of rollouts produced."""
 
-    groups: list[TrainGroup] = field(default_factory=list)
+    groups: list[RolloutGroup] = field(default_factory=list)
     played: list[RolloutSummary] = field(default_factory=list)
     """Every rollout, the unusable ones included, in dispatch order."""
     dropped: Counter[str] = field(default_factory=Counter)
+    metrics: dict[str, float] = field(default_factory=dict)
+    """What the source tells about itself."""
 
-    def split(self, updates: int) -> list[list[TrainGroup]]:
+    def split(self, updates: int) -> list[list[RolloutGroup]]:
         """The groups of each optimizer step."""
         size = len(self.groups) // updates
         return [self.groups[i * size : (i + 1) * size] for i in range(updates)]
 
 
-class Collector:
-    """Fills windows from a task sampler."""
+class WindowSource(Protocol):
+    """Where windows come from; what it returns depends on its state alone."""
 
-    def __init__(
-        self, config: RunConfig, pool: RolloutPool, sampler: TaskSampler, advantage: Advantage
-    ) -> None:
+    async def collect(self) -> Window:
+        """The next window."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; an empty state is the beginning."""
+        ...
+
+
+class Collector:
+    """Fills windows with rollouts of a task sampler's tasks."""
+
+    def __init__(self, config: RunConfig, pool: RolloutPool, sampler: TaskSampler) -> None:
         self._config = config
         self._pool = pool
         self._sampler = sampler
-        self._advantage = advantage
         self._sampling = SamplingParams(**dataclasses.asdict(config.rollout.sampling))
 
-    @property
-    def cursor(self) -> int:
-        """Tasks taken so far; also the number of the next group."""
-        return self._sampler.cursor
+    def state_dict(self) -> dict[str, Any]:
+        """The sampler's."""
+        return self._sampler.state_dict()
 
-    @cursor.setter
-    def cursor(self, value: int) -> None:
-        self._sampler.cursor = value
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Hand the tasks out that come after that state."""
+        self._sampler.load_state_dict(state)
 
     async def collect(self) -> Window:
         """Play until the window is full. Raises ``RunFailed`` past ``max_failed_fraction``."""
@@ -78,9 +86,12 @@ class Collector:
             plans = [self._plan() for _ in range(needed - len(window.groups))]
             for members in await self._pool.play("train", plans, self._sampling):
                 window.played += members
-                self._sort(members, window)
+                keep_group(members, self._config, window)
+                rewards = [one.reward for one in members if one.reward is not None]
+                self._sampler.observe(members[0].task_id, rewards)
             check_failures(window.played, self._config.rollout.max_failed_fraction)
             if len(window.groups) == needed:
+                window.metrics = {f"sampler/{k}": v for k, v in self._sampler.metrics().items()}
                 return window
         raise RunFailed(
             f"{_MOST_ROUNDS} rounds of tasks gave {len(window.groups)} of {needed} usable groups; "
@@ -94,17 +105,18 @@ class Collector:
             number=number, task=self._sampler.take(), size=self._config.rollout.group_size
         )
 
-    def _sort(self, members: Sequence[RolloutSummary], window: Window) -> None:
-        usable = tuple(member for member in members if member.reward is not None)
-        if len(usable) < self._config.rollout.min_group_size:
-            window.dropped["too_few_usable"] += 1
-            return
-        group = RolloutGroup(group=members[0].group, task_id=members[0].task_id, members=usable)
-        if self._config.train.zero_std_groups == "drop" and _is_flat(group):
-            window.dropped["zero_std"] += 1
-            return
-        result = self._advantage(group, None)
-        window.groups.append(TrainGroup(group=group, advantages=result.advantages))
+
+def keep_group(members: Sequence[RolloutSummary], config: RunConfig, window: Window) -> None:
+    """Add the usable members as a group to the window, or count why it is dropped."""
+    usable = tuple(member for member in members if member.reward is not None)
+    if len(usable) < config.rollout.min_group_size:
+        window.dropped["too_few_usable"] += 1
+        return
+    group = RolloutGroup(group=members[0].group, task_id=members[0].task_id, members=usable)
+    if config.train.zero_std_groups == "drop" and _is_flat(group):
+        window.dropped["zero_std"] += 1
+        return
+    window.groups.append(group)
 
 
 def check_failures(played: Sequence[RolloutSummary], limit: float) -> None:
@@ -146,8 +158,10 @@ def window_metrics(window: Window, *, judged: bool = True) -> MetricWindow:
         metrics.add("rollout/tokens_mean", Metric(value=one.sampled_tokens))
         metrics.add("rollout/tokens_max", Metric(value=one.sampled_tokens, reduce="max"))
         metrics.add("rollout/turns_mean", Metric(value=one.turns))
-    for train_group in window.groups:
-        flat = float(_is_flat(train_group.group))
+    for name, value in window.metrics.items():
+        metrics.add(name, Metric(value=value))
+    for group in window.groups:
+        flat = float(_is_flat(group))
         metrics.add("rollout/zero_std_frac", Metric(value=flat))
     metrics.add("rollout/zero_std_frac", Metric(value=1.0, weight=window.dropped["zero_std"]))
     for reason, count in window.dropped.items():

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from axisrl.plugins.events import BatchPacked, StepFinished, WeightsUpdated
-from axisrl.runtime.collect import TrainGroup, Window, check_failures, window_metrics
+from axisrl.runtime.collect import Window, check_failures, window_metrics
 from axisrl.runtime.metrics import MetricWindow
 from axisrl.runtime.parts import RunParts
-from axisrl.runtime.trainer import StepReport, TrainItem
+from axisrl.runtime.trainer import StepReport
 from axisrl.runtime.weights import sync_weights
-from axisrl.types import Metric
+from axisrl.types import Metric, RolloutGroup
 
 T = TypeVar("T")
 
@@ -53,9 +53,8 @@ class Controller:
             await self._settle()
 
     async def _collect(self) -> Window:
-        self.parts.collector.cursor = self.parts.state.cursor
         with self.parts.spans.span("rollout", step=self.parts.state.step + 1):
-            return await self.parts.collector.collect()
+            return await self.parts.source.collect()
 
     async def _update(self, window: Window) -> None:
         """Take the window's optimizer steps. The last one's metrics stay pending until it is
@@ -66,23 +65,27 @@ class Controller:
         seconds, sampled = parts.spans.last["rollout"], sum(o.sampled_tokens for o in window.played)
         metrics.add("time/rollout_s", Metric(value=seconds, reduce="sum"))
         metrics.add("rollout/tokens_per_s", Metric(value=sampled / max(seconds, 1e-9)))
-        batches = window.split(per_sync)
-        await parts.trainer.call("load_window", [_items(groups) for groups in batches])
+        batches, state = window.split(per_sync), parts.state
+        with parts.spans.span("score", step=state.step + 1):
+            advantages, scores = await parts.learners.load_window(batches, state)
+        metrics.add("time/score_s", Metric(value=parts.spans.last["score"], reduce="sum"))
+        await parts.store.release(scores)
         for index, groups in enumerate(batches):
-            step = parts.state.step + index + 1
             parts.loggers.progress("train", index, per_sync)
-            with parts.spans.span("train", step=step):
-                report: StepReport = await parts.trainer.call("step", index)
-            self._announce(step, report)
-            await self._record(step, window, groups, first=index == 0)
-            pending = _merged(metrics, report, parts.spans.last["train"])
+            with parts.spans.span("train", step=state.step + 1):
+                reports, state = await parts.learners.step(index, state)
+            self._announce(state.step, reports)
+            shown = {m.id: advantages[m.id] for group in groups for m in group.members}
+            await self._record(state.step, window, groups, shown)
+            pending = _merged(metrics, reports, parts.spans.last["train"])
+            if state.entropy_coef is not None:
+                pending["train/entropy_coef"] = state.entropy_coef
             if index + 1 < per_sync:
-                parts.loggers.scalars(step, pending)
+                parts.loggers.scalars(state.step, pending)
         parts.state = dataclasses.replace(
-            parts.state,
-            step=parts.state.step + per_sync,
-            cursor=parts.collector.cursor,
-            tokens=parts.state.tokens + sampled,
+            state,
+            source=parts.source.state_dict(),
+            tokens=state.tokens + sampled,
             pending=pending,
         )
 
@@ -92,7 +95,9 @@ class Controller:
         parts.loggers.progress("sync", 0, 1)
         with parts.spans.span("sync", step=parts.state.step):
             timeout = parts.config.placement.sync_timeout_s
-            await sync_weights(parts.trainer, parts.engines, (served, version), timeout)
+            await sync_weights(parts.learners.policy, parts.engines, (served, version), timeout)
+            updates = parts.config.train.updates_per_sync
+            parts.state = await parts.learners.reset_reference(parts.state, updates)
         seconds = parts.spans.last["sync"]
         pending = {**(parts.state.pending or {}), "time/sync_s": seconds}
         parts.state = dataclasses.replace(parts.state, version=version, pending=pending)
@@ -128,22 +133,23 @@ class Controller:
         return {**result.metrics, "time/eval_s": parts.spans.last["evaluate"]}
 
     async def _record(
-        self, step: int, window: Window, groups: list[TrainGroup], *, first: bool
+        self,
+        step: int,
+        window: Window,
+        groups: Sequence[RolloutGroup],
+        advantages: Mapping[str, float],
     ) -> None:
         """Write the step's rollouts; what no update used goes with the window's first."""
-        used = [member for group in groups for member in group.group.members]
-        trained = {m.id for g in window.groups for m in g.group.members}
+        used = [member for group in groups for member in group.members]
+        trained = {m.id for group in window.groups for m in group.members}
+        first = groups[0] is window.groups[0]
         unused = [one for one in window.played if one.id not in trained] if first else []
-        advantages = {
-            member.id: float(advantage.mean())
-            for group in groups
-            for member, advantage in zip(group.group.members, group.advantages, strict=True)
-        }
         rows = await self.parts.recorder.call("write", "step", step, used + unused, advantages)
         self.parts.loggers.rollouts(step, rows)
         await self.parts.release(used + unused)
 
-    def _announce(self, step: int, report: StepReport) -> None:
+    def _announce(self, step: int, reports: Mapping[str, StepReport]) -> None:
+        report = reports.get("loss") or reports["value"]
         stats = report.stats
         self.parts.plugins.batch_packed(
             BatchPacked(
@@ -171,27 +177,16 @@ class Controller:
                 await asyncio.gather(task, return_exceptions=True)
 
 
-def _items(groups: list[TrainGroup]) -> list[TrainItem]:
-    """Rows of one update. A trajectory's number is its place in the batch, so it fits any index
-    type."""
-    members = [
-        (member.trace, advantage)
-        for group in groups
-        for member, advantage in zip(group.group.members, group.advantages, strict=True)
-    ]
-    return [
-        TrainItem(trace=trace, trajectory=number, advantage=advantage)
-        for number, (trace, advantage) in enumerate(members)
-        if trace is not None
-    ]
-
-
-def _merged(metrics: MetricWindow, report: StepReport, seconds: float) -> dict[str, float]:
+def _merged(
+    metrics: MetricWindow, reports: Mapping[str, StepReport], seconds: float
+) -> dict[str, float]:
     """One step's numbers; rollout metrics were measured once a window and go with its first
-    step."""
+    step. A backend calls what it measures ``loss/...``; the value model's goes to ``value/...``."""
+    for prefix, report in reports.items():
+        for name, metric in report.stats.metrics.items():
+            metrics.add(f"{prefix}/{name.removeprefix('loss/')}", metric)
+    report = reports.get("loss") or reports["value"]
     stats = report.stats
-    for name, metric in stats.metrics.items():
-        metrics.add(name, metric)
     metrics.add("time/train_s", Metric(value=seconds, reduce="sum"))
     metrics.add("train/rows", Metric(value=report.rows, reduce="sum"))
     metrics.add("train/batches", Metric(value=report.batches, reduce="sum"))

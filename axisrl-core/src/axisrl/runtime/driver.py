@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from axisrl.config.load import LoadedConfig, make_folder, write_config
-from axisrl.config.schema import RunConfig, Use
+from axisrl.config.schema import ModelConfig, RunConfig, Use
 from axisrl.errors import CheckpointError, PluginMismatch
 from axisrl.models import resolve_model
 from axisrl.plugins import Kind
@@ -149,16 +149,25 @@ class _Driver:
         return checkpoint, read_state(checkpoint)
 
     def _boot(self) -> ActorBoot:
-        model = self._config.model
-        path = resolve_model(model.name, self._plugins, self._options.cache_dir)
+        config, models = self._config, dict[str, ModelSpec]()
+        if config.value:
+            value = self._spec(config.value.model or config.model)
+            models["value"] = dataclasses.replace(value, head="value")
+        if config.teacher:
+            models["teacher"] = self._spec(config.teacher.model)
         return ActorBoot(
             role="driver",
             rank=0,
             manifest=self._plugins.manifest(),
-            config=self._config,
+            config=config,
             run_dir=self._run_dir,
-            model=ModelSpec(name=model.name, path=path, dtype=model.dtype, device=model.device),
+            model=self._spec(config.model),
+            models=models,
         )
+
+    def _spec(self, model: ModelConfig) -> ModelSpec:
+        path = resolve_model(model.name, self._plugins, self._options.cache_dir)
+        return ModelSpec(name=model.name, path=path, dtype=model.dtype, device=model.device)
 
     def _loggers(self, boot: ActorBoot) -> LoggerGroup:
         services = {"model": boot.model, "environ": self._options.environ}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from axisrl.config.schema import needed
 from axisrl.protocols import HandleStore, RolloutEngine
 from axisrl.runtime.actors import Actor, ActorBoot
 from axisrl.types import GenerateRequest, GenerateResult, WeightAck, WeightUpdate
@@ -12,7 +13,8 @@ class EngineActor(Actor):
 
     def __init__(self, boot: ActorBoot, store: HandleStore | None = None) -> None:
         super().__init__(boot, store)
-        self._engine: RolloutEngine = self.build("engine", boot.config.engine, "engine")
+        use = needed(boot.config.engine, "engine")
+        self._engine: RolloutEngine = self.build("engine", use, "engine")
         self.started()
 
     async def start(self) -> None:

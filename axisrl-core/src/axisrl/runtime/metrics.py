@@ -5,7 +5,7 @@
 2. What nobody measured is absent: a mean over no weight has no value and is not 0.
 
 Names are ``namespace/name``; the namespaces are ``reward``, ``eval``, ``loss``, ``rollout``,
-``time``, ``train`` and ``system``. It does not know what any name means.
+``sampler``, ``time``, ``train``, ``value`` and ``system``. It does not know what any name means.
 """
 
 from __future__ import annotations

@@ -10,30 +10,29 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from axisrl.config.schema import RunConfig, Use
+from axisrl.config.schema import RunConfig, Use, needed
 from axisrl.errors import ConfigError
 from axisrl.plugins import Kind
 from axisrl.plugins.events import CheckpointSaved, RolloutFinished
 from axisrl.plugins.manager import PluginManager
-from axisrl.protocols import Advantage, HandleStore, TaskDataset
+from axisrl.protocols import HandleStore, TaskDataset
 from axisrl.runtime.actors import ActorBoot, ActorHandle, build_component
 from axisrl.runtime.checkpoint import RunState, save_checkpoint
-from axisrl.runtime.collect import Collector
-from axisrl.runtime.engine import EngineActor
+from axisrl.runtime.collect import Collector, WindowSource
+from axisrl.runtime.crew import Crew, hire
 from axisrl.runtime.evaluate import Evaluator
+from axisrl.runtime.learners import Learners
 from axisrl.runtime.loggers import LoggerGroup
 from axisrl.runtime.placement import Placement, make_placement
 from axisrl.runtime.pool import RolloutPool
-from axisrl.runtime.recorder import RecorderActor
-from axisrl.runtime.rollout import RolloutActor
+from axisrl.runtime.replay import ReplaySource
 from axisrl.runtime.sampler import TaskSampler
 from axisrl.runtime.spans import SpanLog
-from axisrl.runtime.trainer import TrainerActor
 from axisrl.runtime.weights import sync_weights
 from axisrl.types import RolloutSummary
 
@@ -51,10 +50,11 @@ class RunParts:
     plugins: PluginManager
     store: HandleStore
     placement: Placement
-    trainer: ActorHandle
-    engines: Sequence[ActorHandle]
+    learners: Learners
+    engines: Mapping[str, ActorHandle]
+    """Name in errors -> engine."""
     recorder: ActorHandle
-    collector: Collector
+    source: WindowSource
     evaluator: Evaluator | None
     loggers: LoggerGroup
     spans: SpanLog
@@ -84,28 +84,31 @@ class RunParts:
             return
         with self.spans.span("checkpoint", step=self.state.step):
             keep = self.config.checkpoint.keep
-            path = await save_checkpoint(self.run_dir, self.state, self.trainer, keep=keep)
+            models = self.learners.saved(self.state)
+            path = await save_checkpoint(self.run_dir, self.state, models, keep=keep)
         self.saved = self.state
         self.plugins.checkpoint_saved(CheckpointSaved(step=self.state.step, path=path))
 
     async def resume(self, checkpoint: Path, state: RunState) -> None:
-        """Bring the trainer, the engines and the run folder to a saved state."""
+        """Bring the models, the engines and the run folder to a saved state."""
         self.state = self.saved = state
-        await self.trainer.call("load", checkpoint / "trainer")
+        self.source.load_state_dict(state.source)
+        await self.learners.load(checkpoint, state)
         timeout = self.config.placement.sync_timeout_s
-        await sync_weights(self.trainer, self.engines, (0, state.version), timeout)
+        await sync_weights(self.learners.policy, self.engines, (0, state.version), timeout)
         await self.recorder.call("forget_after", state.step)
 
     async def release(self, rollouts: Sequence[RolloutSummary]) -> None:
         """Free what the store holds of rollouts nobody needs any more."""
-        handles = [h for one in rollouts for h in (one.trace, one.record) if h is not None]
-        await self.store.release(handles)
+        handles = (h for one in rollouts for h in (one.trace, one.record, one.turn_rewards))
+        await self.store.release([handle for handle in handles if handle is not None])
 
     async def close(self) -> None:
         """End the actors, then the placement, then the store; one failure does not keep the
         others."""
-        for actor in (*self.engines, self.trainer):
-            await _quietly("an actor", actor.call("stop"))
+        for engine in self.engines.values():
+            await _quietly("an engine", engine.call("stop"))
+        await _quietly("the learners", self.learners.stop())
         await _quietly("the placement", self.placement.close())
         await _quietly("the store", self.store.close())
         self.spans.close()
@@ -119,19 +122,18 @@ async def assemble(driver: DriverSide) -> RunParts:
     placement: Placement | None = None
     try:
         placement = make_placement(boot.config.placement, store)
-        crew = await _crew(boot, placement)
-        pool = RolloutPool(crew.workers, driver.rollout_finished)
+        crew = await hire(boot, placement)
         return RunParts(
             config=boot.config,
             run_dir=boot.run_dir,
             plugins=driver.plugins,
             store=store,
             placement=placement,
-            trainer=crew.trainer,
+            learners=crew.learners,
             engines=crew.engines,
             recorder=crew.recorder,
-            collector=driver.collector(pool),
-            evaluator=driver.evaluator(pool),
+            source=driver.source(crew),
+            evaluator=driver.evaluator(crew),
             loggers=driver.loggers,
             spans=SpanLog(boot.run_dir / "events.jsonl"),
         )
@@ -142,35 +144,8 @@ async def assemble(driver: DriverSide) -> RunParts:
         raise
 
 
-class _Crew(NamedTuple):
-    trainer: ActorHandle
-    engines: list[ActorHandle]
-    recorder: ActorHandle
-    workers: list[ActorHandle]
-
-
-async def _crew(boot: ActorBoot, placement: Placement) -> _Crew:
-    """Every actor, started; the models are loaded before a worker can ask for a token."""
-
-    def role(name: str, rank: int = 0) -> ActorBoot:
-        return dataclasses.replace(boot, role=name, rank=rank)
-
-    gpus, workers_wanted = boot.config.placement, boot.config.rollout.workers
-    placement.require([gpus.gpus_trainer, gpus.gpus_engine, 0.0, *([0.0] * workers_wanted)])
-    trainer = await placement.spawn(TrainerActor, role("trainer"), gpus=gpus.gpus_trainer)
-    engine = await placement.spawn(EngineActor, role("engine"), gpus=gpus.gpus_engine)
-    recorder = await placement.spawn(RecorderActor, role("recorder"))
-    await trainer.call("start")
-    await engine.call("start")
-    workers = [
-        await placement.spawn(RolloutActor, role("rollout", rank), engine)
-        for rank in range(workers_wanted)
-    ]
-    return _Crew(trainer, [engine], recorder, workers)
-
-
 class DriverSide:
-    """The components that live in the driver: dataset, advantage, evaluation; and its ears.
+    """The components that live in the driver: datasets and evaluation; and its ears.
 
     Making one reads the data and writes nothing: what is missing is found before a run begins.
     """
@@ -180,8 +155,7 @@ class DriverSide:
         self.plugins = plugins
         self.loggers = loggers
         config, plan = boot.config, boot.config.eval
-        self._tasks = self._dataset(config.dataset, "dataset")
-        self._advantage: Advantage = self.build("advantage", config.advantage, "advantage")
+        self._tasks = self._dataset(config.dataset, "dataset") if config.dataset else None
         self._held_out = self._dataset(plan.dataset, "eval.dataset") if plan else None
 
     def build(self, kind: Kind, use: Use, path: str) -> Any:
@@ -197,17 +171,23 @@ class DriverSide:
             )
         return dataset
 
-    def collector(self, pool: RolloutPool) -> Collector:
+    def source(self, crew: Crew) -> WindowSource:
         """What fills training windows."""
         config = self.boot.config
-        return Collector(config, pool, TaskSampler(self._tasks, config.seed), self._advantage)
+        if crew.replayer:
+            return ReplaySource(config, crew.replayer)
+        pool = RolloutPool(crew.players, self.rollout_finished)
+        tasks = needed(self._tasks, "dataset")
+        sampler = TaskSampler(tasks, config.seed, config.sampler)
+        return Collector(config, pool, sampler)
 
-    def evaluator(self, pool: RolloutPool) -> Evaluator | None:
+    def evaluator(self, crew: Crew) -> Evaluator | None:
         """What measures held-out tasks, when the config asks for it."""
         config = self.boot.config
         if config.eval is None or self._held_out is None:
             return None
         sampling, judged = config.rollout.sampling, bool(config.verifiers)
+        pool = RolloutPool(crew.workers, self.rollout_finished)
         return Evaluator(config.eval, self._held_out, pool, sampling, judged=judged)
 
     def rollout_finished(self, summary: RolloutSummary, done: int, total: int) -> None:

@@ -74,7 +74,10 @@ class RecorderActor(Actor):
         if summary.record is None:
             return {"task": {"id": summary.task_id, "data": {}}, "messages": [], "verdicts": {}}
         payload: Payload = await self.store.get(summary.record)
-        return dict(json.loads(np.asarray(payload, np.uint8).tobytes()))
+        record = dict(json.loads(np.asarray(payload, np.uint8).tobytes()))
+        if summary.turn_rewards is not None:
+            record["turn_rewards"] = (await self.store.get(summary.turn_rewards)).tolist()
+        return record
 
 
 _SAMPLE_ROWS = 8

@@ -29,7 +29,7 @@ def row_of(
     return RolloutRow(
         step=step,
         summary=summary,
-        messages=tuple(_message(entry) for entry in record["messages"]),
+        messages=tuple(message_of(entry) for entry in record["messages"]),
         advantage=advantage,
         verdicts={name: Verdict(**entry) for name, entry in record["verdicts"].items()},
     )
@@ -38,12 +38,13 @@ def row_of(
 def row_to_line(row: RolloutRow, record: Mapping[str, Any]) -> str:
     """The JSON line of a row: its summary without handles, and the task it was given."""
     summary = dataclasses.asdict(row.summary)
-    del summary["trace"], summary["record"]
+    del summary["trace"], summary["record"], summary["turn_rewards"]
     line = {"step": row.step, "summary": summary, "advantage": row.advantage, **record}
     return json.dumps(line, ensure_ascii=False)
 
 
-def _message(chat: Mapping[str, Any]) -> Message:
+def message_of(chat: Mapping[str, Any]) -> Message:
+    """Inverse of :meth:`axisrl.types.Message.to_chat`."""
     calls = tuple(
         ToolCall(id=c["id"], name=c["function"]["name"], arguments=c["function"]["arguments"])
         for c in chat.get("tool_calls", ())

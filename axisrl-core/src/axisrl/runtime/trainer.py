@@ -1,37 +1,26 @@
-"""TrainerActor: pulls rows by handle, packs them, computes what the loss needs and nothing else,
-and steps."""
+"""TrainerActor and ValueActor: the two models that learn. Rows by handle in, optimizer steps out.
+
+Each computes what its loss needs and nothing else.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from axisrl.config.schema import TeacherConfig, Use
 from axisrl.errors import ConfigError
-from axisrl.protocols import HandleStore, Loss, Packer, TrainerBackend
-from axisrl.runtime.actors import Actor, ActorBoot
-from axisrl.runtime.batch import samples_of, with_weights
-from axisrl.trace import Trace
-from axisrl.types import (
-    FloatArray,
-    Handle,
-    PackBudget,
-    PackedBatch,
-    Sample,
-    StepStats,
-    WeightUpdate,
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainItem:
-    """One rollout of a batch: where its trace is and what each of its trained tokens is worth."""
-
-    trace: Handle
-    trajectory: int
-    advantage: FloatArray
+from axisrl.protocols import Advantage, HandleStore, Loss, TrainerBackend
+from axisrl.runtime.actors import ActorBoot
+from axisrl.runtime.batch import with_weights
+from axisrl.runtime.credit import Member, assign
+from axisrl.runtime.rows import RowsActor, WindowInput
+from axisrl.types import Handle, RolloutGroup, Sample, StepStats, WeightUpdate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,75 +32,178 @@ class StepReport:
     batches: int
 
 
-class TrainerActor(Actor):
-    """One trainer rank."""
+class LearnerActor(RowsActor):
+    """A model with an optimizer. Subclasses say which loss it has and how its rows are made."""
 
-    def __init__(self, boot: ActorBoot, store: HandleStore | None = None) -> None:
+    def __init__(
+        self, boot: ActorBoot, store: HandleStore | None, loss: tuple[Use, str], trainer: Use
+    ) -> None:
+        """``loss``: its place in the config and the key of that place."""
         super().__init__(boot, store)
-        config = boot.config
-        self._loss: Loss = self.build("loss", config.loss, "loss")
-        self._packer: Packer = self.build("packer", config.packer, "packer")
-        self._backend: TrainerBackend = self.build("trainer", config.trainer, "trainer")
-        self._budget = PackBudget(max_tokens=config.train.max_tokens_per_batch)
-        self._window: list[list[Sample]] = []
-        missing = self._loss.needs - self._backend.provides
+        self.advantage: Advantage = self.build("advantage", boot.config.advantage, "advantage")
+        self.loss: Loss = self._objective(self.build("loss", *loss))
+        self.backend: TrainerBackend = self.build("trainer", trainer, "trainer")
+        missing = (self.loss.needs & _COMPUTED) - self.backend.provides
         if missing:
             raise ConfigError(
-                f"loss {config.loss.use} needs {', '.join(sorted(missing))}, which trainer "
-                f"{config.trainer.use} does not provide",
+                f"{loss[1]}: {loss[0].use} needs {', '.join(sorted(missing))}, which trainer "
+                f"{trainer.use} does not provide",
                 fix="choose another loss or trainer",
             )
+        whole = self.loss.level == "trajectory"
+        self.budget = dataclasses.replace(self.budget, whole_trajectories=whole)
+        self._window: list[list[Sample]] = []
+
+    def _objective(self, loss: Loss) -> Loss:
+        return loss
+
+    def _rows(self, member: Member) -> list[Sample]:
+        raise NotImplementedError
+
+    def needs(self) -> frozenset[str]:
+        """What the loss is computed from."""
+        return self.loss.needs
+
+    def start(self, total_steps: int) -> None:
+        """Load the model and make the optimizer."""
+        self.backend.start(self.boot.model, total_steps)
+
+    async def load_window(self, window: WindowInput) -> dict[str, float]:
+        """Fetch the rows of a window's updates and give them credit; returns the mean advantage of
+        each rollout by id."""
+        updates = await self.fetch(window)
+        for groups in updates:
+            assign(groups, self.advantage, self._teacher)
+        members = [[m for loaded in groups for m in loaded.members] for groups in updates]
+        self._window = [[row for m in update for row in self._rows(m)] for update in members]
+        return {
+            m.id: float(m.advantages.mean())
+            for update in members
+            for m in update
+            if m.advantages is not None
+        }
+
+    @property
+    def _teacher(self) -> TeacherConfig | None:
+        return None
+
+    async def step(self, index: int) -> StepReport:
+        """Take update ``index`` of the loaded window."""
+        samples = with_weights(self._window[index], self.loss.aggregation, self.loss.sequence_norm)
+        packed = self.packer.pack(samples, self.budget)
+        stats = await asyncio.to_thread(self.backend.step, packed, self.loss)
+        return StepReport(stats=stats, rows=len(samples), batches=len(packed))
+
+    async def save(self, path: Path) -> None:
+        """Write the model's whole state into ``path``."""
+        await asyncio.to_thread(self.backend.save, path)
+
+    async def load(self, path: Path) -> None:
+        """Continue from a saved state."""
+        await asyncio.to_thread(self.backend.load, path)
+
+    async def stop(self) -> None:
+        """Free the model."""
+        await asyncio.to_thread(self.backend.stop)
+
+
+class TrainerActor(LearnerActor):
+    """The policy."""
+
+    def __init__(self, boot: ActorBoot, store: HandleStore | None = None) -> None:
+        config = boot.config
+        super().__init__(boot, store, (config.loss, "loss"), config.trainer)
         self.started()
 
-    def start(self) -> None:
-        """Load the model and make the optimizer."""
-        self._backend.start(self.boot.model, self.boot.config.train.updates)
+    def _objective(self, loss: Loss) -> Loss:
+        from axisrl.ops.objective import Objective
 
-    async def load_window(self, batches: Sequence[Sequence[TrainItem]]) -> None:
-        """Fetch the rows of a window's updates; later updates get the log-probabilities of before
-        the first."""
-        self._window = [await self._fetch(items) for items in batches]
-        if "old_logprobs" in self._loss.needs:
+        config = self.boot.config
+        corrections = [
+            (use.use.partition("@")[0], self.build("correction", use, f"corrections.{at}"))
+            for at, use in enumerate(config.corrections)
+        ]
+        self.objective = Objective(loss, corrections, config.kl, config.entropy)
+        return self.objective
+
+    def set_entropy_coef(self, coef: float) -> None:
+        """Factor of the entropy bonus from here on."""
+        self.objective.entropy_coef = coef
+
+    async def load_window(self, window: WindowInput) -> dict[str, float]:
+        """As every learner; later updates get the log-probabilities of before the first."""
+        means = await super().load_window(window)
+        if "old_logprobs" in self.loss.needs:
             # The first update needs no pass: its ratio is 1 by definition, whatever the packing.
             self._window[1:] = await asyncio.to_thread(
                 lambda: [self._with_old_logprobs(samples) for samples in self._window[1:]]
             )
-
-    async def step(self, index: int) -> StepReport:
-        """Take update ``index`` of the loaded window."""
-        loss = self._loss
-        samples = with_weights(self._window[index], loss.aggregation, loss.sequence_norm)
-        packed = self._packer.pack(samples, self._budget)
-        stats = await asyncio.to_thread(self._backend.step, packed, loss)
-        return StepReport(stats=stats, rows=len(samples), batches=len(packed))
+        return means
 
     async def weight_update(self, version: int) -> WeightUpdate:
         """Offer the current weights."""
-        return await asyncio.to_thread(self._backend.weight_update, version)
+        return await asyncio.to_thread(self.backend.weight_update, version)
 
-    async def save(self, path: Path) -> None:
-        """Write the trainer's whole state into ``path``."""
-        await asyncio.to_thread(self._backend.save, path)
+    @property
+    def _teacher(self) -> TeacherConfig | None:
+        return self.boot.config.teacher
 
-    async def load(self, path: Path) -> None:
-        """Continue from a saved state."""
-        await asyncio.to_thread(self._backend.load, path)
-
-    async def stop(self) -> None:
-        """Free the model."""
-        await asyncio.to_thread(self._backend.stop)
-
-    async def _fetch(self, items: Sequence[TrainItem]) -> list[Sample]:
-        samples: list[Sample] = []
-        for item in items:
-            trace = Trace.from_bytes((await self.store.get(item.trace)).tobytes())
-            samples += samples_of(trace, item.advantage, item.trajectory)
-        return samples
+    def _rows(self, member: Member) -> list[Sample]:
+        columns = {"advantages": _given(member.advantages)}
+        if "reference_logprobs" in self.loss.needs:
+            columns["reference_logprobs"] = member.scores["reference_logprobs"]
+        return member.trajectory.with_columns(**columns)
 
     def _with_old_logprobs(self, samples: list[Sample]) -> list[Sample]:
-        packed: Sequence[PackedBatch] = self._packer.pack(samples, self._budget)
-        old = list(samples)
-        for batch, logprobs in zip(packed, self._backend.logprobs(packed), strict=True):
-            for row, values in zip(batch.rows, self._packer.unpack(batch, logprobs), strict=True):
-                old[row] = dataclasses.replace(samples[row], old_logprobs=values)
-        return old
+        old = self.per_token(samples, self.backend.logprobs)
+        pairs = zip(samples, old, strict=True)
+        return [dataclasses.replace(sample, old_logprobs=values) for sample, values in pairs]
+
+
+class ValueActor(LearnerActor):
+    """The value model: says what states are worth, and learns it."""
+
+    def __init__(self, boot: ActorBoot, store: HandleStore | None = None) -> None:
+        """``boot.model`` is the value model's."""
+        config = boot.config
+        if config.value is None:
+            raise ValueError("a value actor needs value: in the configuration")
+        trainer = config.value.trainer or config.trainer
+        super().__init__(boot, store, (config.value.loss, "value.loss"), trainer)
+        self.started()
+
+    async def score(self, groups: Sequence[RolloutGroup]) -> dict[str, Handle]:
+        """Values of every rollout's trained tokens and, last, of the state it ended in."""
+        trajectories = await self.trajectories(groups)
+        samples = [sample for _, one in trajectories for sample in one.closed()]
+        rows = iter(await asyncio.to_thread(self.per_token, samples, self.backend.values))
+        handles = {}
+        for rollout, one in trajectories:
+            tokens, last = one.gather_closed([next(rows) for _ in one.samples])
+            handles[rollout] = await self.put(np.append(tokens, np.float32(last)))
+        return handles
+
+    def _rows(self, member: Member) -> list[Sample]:
+        values = member.values
+        if values is None or member.returns is None:
+            raise ConfigError(
+                f"advantage {self.boot.config.advantage.use} gave no returns, and the value model "
+                "learns from nothing else",
+                fix="choose an advantage that needs values, or leave value: out",
+            )
+        columns: Mapping[str, np.ndarray] = {
+            "advantages": _given(member.advantages),
+            "returns": member.returns,
+            "old_values": values.tokens,
+        }
+        return member.trajectory.with_columns(**columns)
+
+
+_COMPUTED = frozenset({"old_logprobs", "entropy", "values"})
+"""What a backend computes itself; the rest of a loss's needs are columns."""
+
+
+def _given(advantages: np.ndarray | None) -> np.ndarray:
+    if advantages is None:
+        raise ValueError("a rollout has no advantages")
+    return advantages

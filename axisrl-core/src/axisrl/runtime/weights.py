@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from axisrl.errors import RunFailed, WeightSyncError
 from axisrl.runtime.actors import ActorHandle
@@ -12,30 +12,32 @@ from axisrl.types import WeightAck, WeightUpdate
 
 async def sync_weights(
     trainer: ActorHandle,
-    engines: Sequence[ActorHandle],
+    receivers: Mapping[str, ActorHandle],
     versions: tuple[int, int],
     timeout_s: float,
 ) -> None:
-    """Bring every engine from the first of ``versions``, which it serves, to the second.
+    """Bring every receiver (name -> an engine, or a frozen model) from the first of ``versions``,
+    which it holds, to the second. Without receivers nothing is offered.
 
-    Raises ``WeightSyncError`` naming the rank and both versions when an engine is late, dead, or
+    Raises ``WeightSyncError`` naming the receiver and both versions when one is late, dead, or
     echoes another version or checksum.
     """
-    served, version = versions
+    if not receivers:
+        return
+    held, version = versions
     update: WeightUpdate = await trainer.call("weight_update", version)
-    places = [f"engine rank {rank}, on version {served}," for rank in range(len(engines))]
     await asyncio.gather(
         *(
-            _one(engine, where, update, timeout_s)
-            for engine, where in zip(engines, places, strict=True)
+            _one(receiver, f"{name}, on version {held},", update, timeout_s)
+            for name, receiver in receivers.items()
         )
     )
 
 
-async def _one(engine: ActorHandle, where: str, update: WeightUpdate, timeout_s: float) -> None:
+async def _one(receiver: ActorHandle, where: str, update: WeightUpdate, timeout_s: float) -> None:
     try:
         async with asyncio.timeout(timeout_s):
-            ack: WeightAck = await engine.call("update_weights", update)
+            ack: WeightAck = await receiver.call("update_weights", update)
     except TimeoutError:
         raise WeightSyncError(
             f"{where} did not confirm version {update.version} within {timeout_s:g} s",

@@ -15,7 +15,8 @@ import numpy as np
 
 from axisrl.protocols.loss import LossInputs, LossResult
 from axisrl.protocols.model import ModelSource
-from axisrl.runtime.batch import samples_of, with_weights
+from axisrl.runtime.batch import with_weights
+from axisrl.runtime.trajectory import Trajectory
 from axisrl.testing.harness import Subject
 from axisrl.trace import Trace
 from axisrl.types import (
@@ -71,7 +72,7 @@ def sample_of(
     trace.append_sampled(
         result, parent=root, sampling=SamplingParams(temperature=temperature), seed=0
     )
-    return samples_of(trace, np.ones((), np.float32), trajectory)[0]
+    return Trajectory(trace, trajectory).with_columns(advantages=np.ones((), np.float32))[0]
 
 
 def random_samples(

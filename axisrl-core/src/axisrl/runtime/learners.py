@@ -1,0 +1,139 @@
+"""Learners: the models a window is learnt with, as the driver holds them.
+
+1. Models that only look (value model, reference, teacher) score the window first, at once.
+2. Policy and value model load it, then take its optimizer steps; during ``value.warmup_updates``
+   the value model alone does.
+3. The entropy bonus follows the entropy of the whole global batch; the reference may become the
+   present policy.
+
+What must survive a resume is in :class:`axisrl.runtime.checkpoint.RunState`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from axisrl.config.schema import EntropyConfig, RunConfig
+from axisrl.runtime.actors import ActorHandle
+from axisrl.runtime.checkpoint import RunState
+from axisrl.runtime.rows import WindowInput
+from axisrl.runtime.trainer import StepReport
+from axisrl.runtime.weights import sync_weights
+from axisrl.types import Handle, Metric, RolloutGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learners:
+    """Handles of a run's models, engines aside."""
+
+    config: RunConfig
+    policy: ActorHandle
+    value: ActorHandle | None = None
+    reference: ActorHandle | None = None
+    teacher: ActorHandle | None = None
+
+    async def start(self) -> None:
+        """Load every model."""
+        updates = self.config.train.updates
+        await self.policy.call("start", updates - self._warmup)
+        if self.value:
+            await self.value.call("start", updates)
+        for frozen in (self.reference, self.teacher):
+            if frozen:
+                await frozen.call("start")
+
+    async def stop(self) -> None:
+        """Free every model."""
+        there = (self.policy, self.value, self.reference, self.teacher)
+        await asyncio.gather(*(actor.call("stop") for actor in there if actor))
+
+    async def load_window(
+        self, updates: Sequence[Sequence[RolloutGroup]], state: RunState
+    ) -> tuple[dict[str, float], list[Handle]]:
+        """Score the window and hand it to whoever learns from it; returns the mean advantage of
+        each rollout and the handles of the scores, which nobody needs afterwards."""
+        groups = [group for update in updates for group in update]
+        scorers = {
+            "values": self.value,
+            "reference_logprobs": self.reference,
+            "teacher_logprobs": self.teacher,
+        }
+        there = {name: actor for name, actor in scorers.items() if actor}
+        found = await asyncio.gather(*(actor.call("score", groups) for actor in there.values()))
+        scores = dict(zip(there, found, strict=True))
+        window = WindowInput(updates=updates, scores=scores)
+        trains = state.step + len(updates) > self._warmup
+        learners = [one for one in (self.value, self.policy if trains else None) if one]
+        means = await asyncio.gather(*(one.call("load_window", window) for one in learners))
+        return means[-1], [handle for each in found for handle in each.values()]
+
+    async def step(self, index: int, state: RunState) -> tuple[dict[str, StepReport], RunState]:
+        """Take update ``index`` of the window, which is step ``state.step + 1``.
+
+        Returns the report of each model that learnt, the policy's under ``loss`` and the value
+        model's under ``value``, and the state after the step.
+        """
+        state = dataclasses.replace(state, step=state.step + 1)
+        reports: dict[str, StepReport] = {}
+        if self.value:
+            reports["value"] = await self.value.call("step", index)
+        if state.step > self._warmup:
+            entropy = self.config.entropy
+            if entropy.target is not None:
+                await self.policy.call("set_entropy_coef", _paid(entropy, state))
+            reports["loss"] = await self.policy.call("step", index)
+            measured = reports["loss"].stats.metrics.get("loss/entropy")
+            state = _controlled(entropy, state, measured)
+        return reports, state
+
+    async def reset_reference(self, state: RunState, steps: int) -> RunState:
+        """Make the reference the present policy where that fell due in the last ``steps``."""
+        every = self.config.kl.reset_every
+        if not self.reference or not every or state.step // every == (state.step - steps) // every:
+            return state
+        timeout = self.config.placement.sync_timeout_s
+        versions = (state.reference_step, state.step)
+        await sync_weights(self.policy, {"reference": self.reference}, versions, timeout)
+        return dataclasses.replace(state, reference_step=state.step)
+
+    def saved(self, state: RunState) -> Mapping[str, ActorHandle]:
+        """Folder in a checkpoint -> whose it is. A reference that still is the model the run
+        started from is not saved."""
+        found = {"trainer": self.policy}
+        if self.value:
+            found["value"] = self.value
+        if self.reference and state.reference_step:
+            found["reference"] = self.reference
+        return found
+
+    async def load(self, checkpoint: Path, state: RunState) -> None:
+        """Bring every model to a saved state."""
+        for name, actor in self.saved(state).items():
+            await actor.call("load", checkpoint / name)
+
+    @property
+    def _warmup(self) -> int:
+        return self.config.value.warmup_updates if self.config.value else 0
+
+
+def _paid(config: EntropyConfig, state: RunState) -> float:
+    """No bonus while there is enough entropy."""
+    enough = state.entropy is not None and state.entropy >= (config.target or 0.0)
+    return 0.0 if enough else _coef(config, state)
+
+
+def _coef(config: EntropyConfig, state: RunState) -> float:
+    return config.coef if state.entropy_coef is None else state.entropy_coef
+
+
+def _controlled(config: EntropyConfig, state: RunState, measured: Metric | None) -> RunState:
+    """The coefficient one ``step`` towards the target, from the global batch's mean entropy."""
+    if config.target is None or measured is None:
+        return state
+    move = config.step if measured.value < config.target else -config.step
+    coef = min(max(_coef(config, state) + move, 0.0), config.max_coef)
+    return dataclasses.replace(state, entropy=measured.value, entropy_coef=coef)
