@@ -1,14 +1,15 @@
-"""The log-ratio: bounded, and blind to masked positions."""
+"""The log-ratio: bounded, blind to masked positions, and measured from the base that was asked."""
 
 import pytest
 import torch
 
-from axisrl.ops.ratio import LOG_RATIO_BOUND, log_ratio
+from axisrl.ops.ratio import LOG_RATIO_BOUND, base_logprobs, log_ratio
+from axisrl.protocols import LossInputs
 
 
 def ratio_and_gradient(current, base, mask):
     logprobs = torch.tensor(current, requires_grad=True)
-    d = log_ratio(logprobs, torch.tensor(base), torch.tensor(mask))
+    d = log_ratio(logprobs, torch.tensor(base), torch.tensor(mask, dtype=torch.bool))
     d.sum().backward()
     assert logprobs.grad is not None
     return d.tolist(), logprobs.grad.tolist()
@@ -40,3 +41,32 @@ def test_masked_positions_are_zero_whatever_they_hold(poison, side):
 def test_a_nan_at_a_trained_position_is_not_hidden():
     d, _ = ratio_and_gradient([float("nan")], [-1.0], [True])
     assert d[0] != d[0]
+
+
+def test_an_empty_batch_has_an_empty_log_ratio():
+    assert ratio_and_gradient([], [], []) == ([], [])
+
+
+def batch(old):
+    return LossInputs(
+        logprobs_N=torch.tensor([-1.0]),
+        mask_N=torch.tensor([True]),
+        advantages_N=torch.tensor([1.0]),
+        rollout_logprobs_N=torch.tensor([-3.0]),
+        trajectory_N=torch.tensor([0]),
+        old_logprobs_N=None if old is None else torch.tensor([old]),
+    )
+
+
+def test_each_base_is_its_own_column():
+    assert base_logprobs(batch(-2.0), "old").item() == -2.0
+    assert base_logprobs(batch(-2.0), "rollout").item() == -3.0
+
+
+def test_a_base_of_rollout_needs_no_old_logprobs():
+    assert base_logprobs(batch(None), "rollout").item() == -3.0
+
+
+def test_a_base_of_old_without_old_logprobs_is_an_error():
+    with pytest.raises(ValueError, match="base: old was given a batch without old_logprobs"):
+        base_logprobs(batch(None), "old")

@@ -28,4 +28,4 @@ def kl_estimate(
         return d_N
     if estimator == "k2":
         return d_N.square() / 2
-    return (-d_N).exp() - 1 + d_N
+    return (-d_N).expm1() + d_N
