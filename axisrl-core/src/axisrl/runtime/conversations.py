@@ -88,7 +88,7 @@ def converse(task: Task, tokenizer: ChatTokenizer) -> Conversation:
         conversation.observe(Observation(messages=tuple(shown), tools=tools))
         ids = _said(conversation, message, tools, tokenizer)
         conversation.act(_as_sampled(ids), SamplingParams(), seed=0)
-        shown, tools = [], ()
+        shown = []
     return conversation
 
 
