@@ -66,9 +66,12 @@ def test_a_plugin_imports_no_other_plugin(plugin):
 def test_a_plugin_module_imports_the_descriptors_and_nothing_else(plugin):
     (module,) = (plugin / "src").glob("*/plugin.py")
     allowed = {"axisrl", "__future__", "collections", "typing"}
-    assert {top(name) for name in imported_by(module, nested=True)} <= allowed
-    ours = {name for name in imported_by(module, nested=True) if top(name) == "axisrl"}
-    assert ours == {"axisrl.plugins"}
+    named = imported_by(module, nested=True)
+    assert {top(name) for name in named} <= allowed
+    ours = {name for name in named if top(name) == "axisrl"}
+    # A hook's argument may be named for type checkers, which loads nothing.
+    assert ours - {"axisrl.config.schema"} == {"axisrl.plugins"}
+    assert "axisrl.config.schema" not in imported_by(module)
 
 
 def test_the_core_imports_no_plugin():

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from axisrl.plugins import ConfigProblem, CorrectionComponent, hookimpl
 
+if TYPE_CHECKING:
+    from axisrl.config.schema import RunConfig, Use
+
 _WEIGHTS = ("icepop/token-tis", "icepop/sequence-tis")
-_ROLLOUT_LOSSES = ("grpo/kimi2-5",)
-"""Losses without a choice of ``base``: their ratio is always measured from the rollout."""
 
 
 @hookimpl
@@ -57,8 +58,9 @@ def axisrl_corrections() -> Iterable[CorrectionComponent]:
 
 
 @hookimpl
-def axisrl_config_resolved(config: Any) -> Iterable[ConfigProblem]:
-    """Combinations that would count the gap between rollout and trainer twice."""
+def axisrl_config_resolved(config: RunConfig) -> Iterable[ConfigProblem]:
+    """Combinations that would count the gap between rollout and trainer twice. A loss without a
+    choice of base refuses them itself: its own plugin knows what its ratio holds."""
     listed = [use.use.partition("@")[0] for use in config.corrections]
     return [
         *_repeated(listed),
@@ -88,17 +90,15 @@ def _two_weights(listed: Sequence[str]) -> Iterator[ConfigProblem]:
         )
 
 
-def _held_by_the_ratio(listed: Sequence[str], loss: Any) -> Iterator[ConfigProblem]:
-    name = loss.use.partition("@")[0]
-    chosen = loss.options.get("base") == "rollout"
-    if not chosen and name not in _ROLLOUT_LOSSES:
+def _held_by_the_ratio(listed: Sequence[str], loss: Use) -> Iterator[ConfigProblem]:
+    if loss.options.get("base") != "rollout":
         return
-    remedy = "set loss.base=old, or remove it" if chosen else "remove it"
+    name = loss.use.partition("@")[0]
     for index, use in enumerate(listed):
         if use in _WEIGHTS:
             yield ConfigProblem(
                 path=f"corrections.{index}",
                 message=f"{use} weights by trainer against rollout, and the ratio of {name} is "
                 "measured from the rollout: it holds that weight already",
-                fix=remedy,
+                fix="set loss.base=old, or remove it",
             )
