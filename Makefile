@@ -14,7 +14,7 @@ PROJECTS := $(addsuffix /pyproject.toml,$(PACKAGES))
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS)
 LOCKED := $(INSTALL) -c constraints/cpu.txt torch
 EDITABLE := $(addprefix -e ./,$(PACKAGES))
-EXTRAS := -e './axisrl-core[chat,ray,wandb,tensorboard,testing]' \
+EXTRAS := -e './axisrl-core[chat,ray,wandb,tensorboard,judge,testing]' \
 	-e './plugins/axisrl-plugin-gsm8k[boxed,datasets]'
 
 .PHONY: help demo test smoke bench lint format types wheels docs clean

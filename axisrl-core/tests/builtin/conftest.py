@@ -2,10 +2,22 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from axisrl.plugins.events import RunInfo
-from axisrl.types import BuildContext, Message, Outcome, RolloutRow, RolloutSummary
+from axisrl.protocols.verifier import Rollout
+from axisrl.trace import Trace
+from axisrl.types import (
+    BuildContext,
+    GenerateResult,
+    Message,
+    Outcome,
+    RolloutRow,
+    RolloutSummary,
+    SamplingParams,
+    Task,
+)
 
 
 @dataclass
@@ -110,5 +122,35 @@ def make_row():
             Message(role="assistant", content=answer),
         )
         return RolloutRow(step=step, summary=summary, messages=messages)
+
+    return make
+
+
+@pytest.fixture
+def rollout_of_tokens():
+    """``rollout_of_tokens(3, 2)``: a rollout in which the policy sampled 3, then 2 tokens; what it
+    was shown does not count."""
+
+    def make(*turns):
+        trace = Trace()
+        last = trace.append("prompt", np.ones(50), parent=None)
+        for count in filter(None, turns):
+            result = GenerateResult(
+                ids=np.ones(count, np.int32),
+                logprobs=np.zeros(count, np.float32),
+                versions=np.zeros(count, np.int32),
+                finish_reason="stop",
+            )
+            last = trace.append_sampled(result, parent=last, sampling=SamplingParams(), seed=0)
+            last = trace.append("observation", np.ones(70), parent=last)
+        return Rollout(
+            id="r",
+            task=Task(id="t", data={}),
+            member=0,
+            outcome=Outcome.COMPLETED,
+            messages=(),
+            trace=trace,
+            turns=len(turns),
+        )
 
     return make

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from axisrl.builtin.config import SumRewardConfig
@@ -13,7 +15,7 @@ def reward(services=None, **options):
     return SumReward(SumRewardConfig(**options), context)
 
 
-def rollout(**env_parts):
+def rollout(*turn_parts, **env_parts):
     return Rollout(
         id="r",
         task=Task(id="t", data={}),
@@ -21,8 +23,8 @@ def rollout(**env_parts):
         outcome=Outcome.COMPLETED,
         messages=(),
         trace=Trace(),
-        turns=1,
-        env_parts=env_parts,
+        turns=len(turn_parts) or 1,
+        turn_parts=turn_parts or (env_parts,),
     )
 
 
@@ -81,3 +83,23 @@ def test_inputs_are_not_changed():
     verdicts, parts = {"math": Verdict(score=1.0)}, {"format": 1.0}
     reward(weights={"math": 3.0})(rollout(**parts), verdicts)
     assert verdicts == {"math": Verdict(score=1.0)} and parts == {"format": 1.0}
+
+
+def test_env_parts_of_all_turns_are_summed():
+    result = reward()(rollout({"hit": 1.0}, {"hit": 0.5, "miss": -1.0}), {})
+    assert result.parts == {"env.hit": 1.5, "env.miss": -1.0}
+    assert result.per_turn is None
+
+
+def test_turn_level_credits_env_parts_where_they_were_given_and_verifiers_at_the_end():
+    built = reward(turn_level=True, env_weights={"hit": 2.0, "miss": 1.0})
+    played = rollout({"hit": 1.0}, {}, {"hit": 0.5, "miss": -1.0})
+    result = built(played, {"math": Verdict(score=1.0)})
+    assert result.per_turn == (2.0, 0.0, 0.0)
+    assert result.total == 3.0  # 1 is left for the end: the verifier's
+    assert result.parts == {"math": 1.0, "env.hit": 3.0, "env.miss": -1.0}
+
+
+def test_turn_level_without_env_parts_is_all_zeros():
+    played = dataclasses.replace(rollout(), turns=3, turn_parts=())
+    assert reward(turn_level=True)(played, {}).per_turn == (0.0, 0.0, 0.0)

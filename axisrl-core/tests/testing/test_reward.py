@@ -37,6 +37,22 @@ class NaNPart(Good):
         return RewardResult(total=verdicts["right"].score, parts={"length": float("nan")})
 
 
+class InfiniteTurn(Good):
+    def __call__(self, rollout, verdicts):
+        return RewardResult(total=1.0, per_turn=(0.0, float("inf")))
+
+
+class PerTurnForTheGoodAlone(Good):
+    def __call__(self, rollout, verdicts):
+        result = super().__call__(rollout, verdicts)
+        return result if verdicts["right"].passed else RewardResult(total=result.total)
+
+
+class IgnoresTokens(Good):
+    def __call__(self, rollout, verdicts):
+        return RewardResult(total=0.0)
+
+
 class OneEntryForAll(Good):
     def __call__(self, rollout, verdicts):
         return RewardResult(total=1.0, per_turn=(1.0,))
@@ -73,10 +89,12 @@ class TakesTheVerdicts(Good):
 
 
 BROKEN = [
-    (checks.total_and_parts_are_finite, NaNPart, "length is nan"),
+    (checks.every_number_is_finite, NaNPart, "length is nan"),
+    (checks.every_number_is_finite, InfiniteTurn, "turn 1 is inf"),
     (checks.parts_sum_to_the_total, ForgetsTheEnv, r"sum of the parts: off by 0\.5"),
     (checks.per_turn_has_one_entry_a_turn, OneEntryForAll, "1 entries for 2 turns"),
-    (checks.better_verdicts_earn_more, PaysTheWorseMore, r"better verdicts earned -1\.0"),
+    (checks.per_turn_has_one_entry_a_turn, PerTurnForTheGoodAlone, "for one rollout alone"),
+    (checks.the_better_rollout_earns_more, PaysTheWorseMore, r"better rollout earned -1\.0"),
     (checks.a_score_of_zero_is_a_score, ZeroIsNoScore, "earned nan"),
     (checks.a_score_of_zero_is_a_score, PaysZeroBest, r"earned 5\.0, more than"),
     (checks.same_inputs_same_result, Drifts, "two calls gave"),
@@ -86,6 +104,29 @@ BROKEN = [
 
 def test_a_good_reward_passes_every_check(trial):
     trial.passes(RewardSuite, CASE, Good)
+
+
+def test_a_reward_of_length_is_tried_with_token_counts(trial):
+    class Short(Good):
+        def __call__(self, rollout, verdicts):
+            return RewardResult(total=-float(rollout.trace.sampled_tokens))
+
+    case = RewardCase(use="toy/short", tokens=3, worse_tokens=4, additive=False)
+    skips = (checks.parts_sum_to_the_total, checks.per_turn_has_one_entry_a_turn)
+    trial.passes(RewardSuite, case, Short, skips=skips)
+    trial.fails(checks.the_better_rollout_earns_more, case, IgnoresTokens, r"earned 0\.0")
+
+
+def test_env_parts_of_a_case_are_given_in_the_first_of_two_turns(trial):
+    seen = []
+
+    class Looks(Good):
+        def __call__(self, rollout, verdicts):
+            seen.append(rollout.turn_parts)
+            return super().__call__(rollout, verdicts)
+
+    trial(checks.every_number_is_finite, CASE, Looks)
+    assert seen == [({"said": 0.5}, {})] * 2
 
 
 @pytest.mark.parametrize(("check", "make", "told"), BROKEN)

@@ -26,6 +26,47 @@ class SumRewardConfig(Config):
     env_weights: dict[str, float] = field(default_factory=dict)
     """Reward part of the env -> factor. Empty counts every part 1; otherwise each part the env
     gives must be named (0 leaves it out)."""
+    turn_level: bool = False
+    """Credit env parts at the turn they were given in, instead of at the end."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LengthRewardConfig(Config):
+    """``core/length``."""
+
+    free_tokens: int = 0
+    """Sampled tokens of a rollout that cost nothing."""
+    coef: float = 0.001
+    """Penalty of each sampled token beyond them."""
+    cap: float = 1.0
+    """Largest penalty."""
+
+    def __post_init__(self) -> None:
+        if self.free_tokens < 0 or self.coef <= 0 or self.cap <= 0:
+            raise ValueError(
+                f"free_tokens {self.free_tokens} must be >= 0, coef {self.coef} and cap "
+                f"{self.cap} > 0"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OverlongRewardConfig(Config):
+    """``core/overlong``."""
+
+    max_tokens: int
+    """Sampled tokens of a rollout from which on the whole penalty is due."""
+    cache_tokens: int
+    """Length of the ramp below ``max_tokens`` over which it grows from nothing; 0 is a step."""
+    penalty: float = 1.0
+    """Largest penalty."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cache_tokens <= self.max_tokens:
+            raise ValueError(
+                f"cache_tokens {self.cache_tokens} is not in [0, max_tokens {self.max_tokens}]"
+            )
+        if self.penalty <= 0:
+            raise ValueError(f"penalty {self.penalty} is not above 0")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

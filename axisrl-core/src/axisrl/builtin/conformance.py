@@ -7,13 +7,17 @@ from pathlib import Path
 
 from axisrl.runfolder import RunFolder
 from axisrl.testing.cases import (
+    AdvantageCase,
     DatasetCase,
     HandleStoreCase,
     LoggerCase,
+    LossCase,
+    LossPoint,
     PackerCase,
     RewardCase,
+    VerifierCase,
 )
-from axisrl.types import Verdict
+from axisrl.types import Task, Verdict
 
 _RIGHT, _WRONG = Verdict(score=1.0, passed=True), Verdict(score=0.0)
 _TASKS = "".join(
@@ -39,18 +43,54 @@ def _read_tensorboard(run_dir: Path) -> dict[int, dict[str, float]]:
 
 
 CASES = [
+    AdvantageCase(use="core/reward"),
+    LossCase(
+        use="core/sft",
+        policy_gradient=False,
+        points=(LossPoint(log_ratio=-1.5, advantage=7.0, loss=1.5, gradient=-1.0),),
+    ),
     PackerCase(use="core/linear"),
     HandleStoreCase(use="core/memory"),
     HandleStoreCase(use="core/shm"),
     HandleStoreCase(use="core/shm", label="in a folder", options={"folder": "{folder}"}),
     # Ray has clocks and processes of its own; where no Ray runs, every check is skipped.
     HandleStoreCase(use="core/ray", fake_clock=False, other_process=False),
+    VerifierCase(
+        use="core/judge",
+        options={"base_url": "https://judge.invalid/v1", "model": "judge"},
+        task=Task(id="sum", data={"question": "1 + 1?", "reference": "2"}),
+        gold=("2",),
+        wrong=("3",),
+        needs_network=True,
+    ),
     RewardCase(
         use="core/sum",
         options={"weights": {"correct": 2.0}, "env_weights": {"said": 0.5, "left_out": 0}},
         verdicts={"correct": _RIGHT, "format": _RIGHT},
         worse={"correct": _WRONG, "format": _RIGHT},
         env_parts={"said": 1.0, "left_out": 3.0},
+    ),
+    RewardCase(
+        use="core/sum",
+        label="turn level",
+        options={"turn_level": True},
+        verdicts={"correct": _RIGHT},
+        worse={"correct": _WRONG},
+        env_parts={"said": 1.0},
+    ),
+    RewardCase(
+        use="core/length",
+        options={"free_tokens": 4, "coef": 0.1},
+        tokens=6,
+        worse_tokens=7,
+        additive=False,
+    ),
+    RewardCase(
+        use="core/overlong",
+        options={"max_tokens": 8, "cache_tokens": 4},
+        tokens=5,
+        worse_tokens=6,
+        additive=False,
     ),
     DatasetCase(
         use="core/tasks",

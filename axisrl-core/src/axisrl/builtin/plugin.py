@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from axisrl.plugins import (
+    AdvantageComponent,
     DatasetComponent,
     HandleStoreComponent,
     LoggerComponent,
+    LossComponent,
     PackerComponent,
     RewardComponent,
+    VerifierComponent,
     hookimpl,
 )
 
@@ -57,14 +60,69 @@ def axisrl_packers() -> Iterable[PackerComponent]:
 
 
 @hookimpl
+def axisrl_verifiers() -> Iterable[VerifierComponent]:
+    """Judges that need no task of their own."""
+    return (
+        VerifierComponent(
+            name="judge",
+            target="axisrl.builtin.judge_verifier:JudgeVerifier",
+            config="axisrl.builtin.judge_config:JudgeConfig",
+            summary="Asks a language model behind an OpenAI-compatible endpoint",
+            extras=("judge",),
+            modules=("openai",),
+            deterministic=False,
+        ),
+    )
+
+
+@hookimpl
 def axisrl_rewards() -> Iterable[RewardComponent]:
-    """The reward of a run that names none."""
+    """The reward of a run that names none, and prices on length beside it."""
     return (
         RewardComponent(
             name="sum",
             target="axisrl.builtin.sum_reward:SumReward",
             config=f"{_CONFIG}:SumRewardConfig",
             summary="Weighted sum of verifier scores and the env's reward parts",
+        ),
+        RewardComponent(
+            name="length",
+            target="axisrl.builtin.length_reward:LengthReward",
+            config=f"{_CONFIG}:LengthRewardConfig",
+            summary="Penalty for each sampled token beyond a free number",
+        ),
+        RewardComponent(
+            name="overlong",
+            target="axisrl.builtin.overlong_reward:OverlongReward",
+            config=f"{_CONFIG}:OverlongRewardConfig",
+            summary="Soft punishment near and over a length (DAPO)",
+        ),
+    )
+
+
+@hookimpl
+def axisrl_advantages() -> Iterable[AdvantageComponent]:
+    """The reward as it is."""
+    return (
+        AdvantageComponent(
+            name="reward",
+            target="axisrl.builtin.reward_advantage:RewardAdvantage",
+            summary="The reward itself, without a baseline",
+            group_relative=False,
+        ),
+    )
+
+
+@hookimpl
+def axisrl_losses() -> Iterable[LossComponent]:
+    """Supervised fine-tuning."""
+    return (
+        LossComponent(
+            name="sft",
+            target="axisrl.builtin.sft_loss:SftLoss",
+            config="axisrl.config.losses:LossConfig",
+            summary="Negative log-likelihood of trained tokens",
+            supervised=True,
         ),
     )
 

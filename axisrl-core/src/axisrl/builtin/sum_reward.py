@@ -1,9 +1,12 @@
 """``core/sum``: total = sum of weight x verifier score + sum of weight x env reward part.
 
 Parts are logged weighted, verifiers under their name and env parts under ``env.<name>``, and add up
-to the total. Two kinds of mistake are errors instead of a silently different reward: a weight for a
-verifier that the run does not have, and an env part missing from ``env_weights`` where those are
-given. It does not clip, scale or look at text.
+to the total. With ``turn_level`` each env part is credited at the model call it answered, verifier
+scores at the end.
+
+Two kinds of mistake are errors instead of a silently different reward: a weight for a verifier that
+the run does not have, and an env part missing from ``env_weights`` where those are given. It does
+not clip, scale or look at text.
 """
 
 from __future__ import annotations
@@ -34,7 +37,15 @@ class SumReward:
         parts = {name: self._scored(name, verdict) for name, verdict in verdicts.items()}
         for name, value in rollout.env_parts.items():
             parts[f"env.{name}"] = self._env_weight(name, rollout.env_parts) * value
-        return RewardResult(total=math.fsum(parts.values()), parts=parts)
+        per_turn = self._per_turn(rollout) if self._config.turn_level else None
+        return RewardResult(total=math.fsum(parts.values()), parts=parts, per_turn=per_turn)
+
+    def _per_turn(self, rollout: Rollout) -> tuple[float, ...]:
+        turns = rollout.turn_parts or ({},) * rollout.turns
+        return tuple(
+            math.fsum(self._env_weight(name, parts) * value for name, value in parts.items())
+            for parts in turns
+        )
 
     def _scored(self, name: str, verdict: Verdict) -> float:
         if verdict.score is None:
@@ -45,9 +56,9 @@ class SumReward:
         weights = self._config.env_weights
         if weights and name not in weights:
             raise ConfigError(
-                f"reward.env_weights has no weight for the env's reward part {name!r}; it names "
+                f"core/sum: env_weights has no weight for the env's reward part {name!r}; it names "
                 f"{', '.join(sorted(weights))} and the env gave {', '.join(sorted(parts))}",
-                fix=f"add `{name}: 1.0` (or 0 to leave it out) to reward.env_weights",
+                fix=f"add `{name}: 1.0` (or 0 to leave it out) to env_weights",
             )
         return weights.get(name, 1.0)
 
@@ -57,7 +68,7 @@ class SumReward:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
                 raise ConfigError(
-                    f"reward.weights names verifier {name!r}, the run has "
+                    f"core/sum: weights names verifier {name!r}, the run has "
                     f"{', '.join(known) or 'no verifier'}",
                     fix=f"write `{near[0]}`" if near else f"remove it, or add verifiers.{name}",
                 )

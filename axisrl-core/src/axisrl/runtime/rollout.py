@@ -23,6 +23,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from axisrl.config.schema import needed
 from axisrl.errors import (
     ConfigError,
     EngineFailure,
@@ -36,12 +37,14 @@ from axisrl.protocols import Env, HandleStore, Reward, Rollout, Verifier
 from axisrl.runtime.actors import Actor, ActorBoot, ActorHandle
 from axisrl.runtime.chat import Conversation, load_tokenizer
 from axisrl.runtime.records import record_to_json
+from axisrl.runtime.rewards import checked, combined
 from axisrl.runtime.seeds import derive_seed
 from axisrl.types import (
     GenerateRequest,
     GenerateResult,
     Handle,
     Outcome,
+    Payload,
     RewardResult,
     RolloutSummary,
     SamplingParams,
@@ -78,7 +81,7 @@ class Episode:
     turns: int = 0
     outcome: Outcome = Outcome.COMPLETED
     error: str = ""
-    env_parts: dict[str, float] = field(default_factory=dict)
+    turn_parts: list[dict[str, float]] = field(default_factory=list)
     info: dict[str, Any] = field(default_factory=dict)
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     reward: RewardResult | None = None
@@ -88,9 +91,8 @@ class Episode:
         self.outcome, self.error = outcome, error
 
     def absorb(self, result: StepResult) -> None:
-        """Add up what an env step reported."""
-        for name, value in result.reward_parts.items():
-            self.env_parts[name] = self.env_parts.get(name, 0.0) + value
+        """Keep what an env step reported."""
+        self.turn_parts.append(dict(result.reward_parts))
         self.info.update(result.info)
 
 
@@ -108,7 +110,10 @@ class RolloutActor(Actor):
             for name, use in boot.config.verifiers.items()
         }
         self.services["verifiers"] = tuple(self._verifiers)
-        self._reward: Reward = self.build("reward", boot.config.reward, "reward")
+        self._rewards: dict[str, Reward] = {
+            name: self.build("reward", use, f"rewards.{name}")
+            for name, use in boot.config.rewards.items()
+        }
         self.started()
 
     async def play(self, request: RolloutRequest) -> RolloutSummary:
@@ -146,7 +151,7 @@ class RolloutActor(Actor):
             await self._score(request, episode)
 
     async def _build_env(self) -> Env:
-        env: Env = self.build("env", self.boot.config.env, "env")
+        env: Env = self.build("env", needed(self.boot.config.env, "env"), "env")
         return env
 
     async def _drive(self, env: Env, request: RolloutRequest, episode: Episode) -> None:
@@ -206,7 +211,7 @@ class RolloutActor(Actor):
             messages=tuple(episode.conversation.messages),
             trace=episode.conversation.trace,
             turns=episode.turns,
-            env_parts=episode.env_parts,
+            turn_parts=tuple(episode.turn_parts),
             info=episode.info,
         )
         judged = await asyncio.gather(
@@ -216,13 +221,14 @@ class RolloutActor(Actor):
         episode.verdicts = {name: v for name, v in pairs if not isinstance(v, BaseException)}
         for failure in (v for _, v in pairs if isinstance(v, BaseException)):
             raise failure
-        episode.reward = await _at("verifier", self._rewarded(rollout, episode.verdicts))
+        episode.reward = self._rewarded(rollout, episode.verdicts)
 
     async def _judge(self, name: str, rollout: Rollout) -> Verdict:
         limit = self.boot.config.rollout.score_timeout_s
         try:
             async with asyncio.timeout(limit):
-                verdict = await _at("verifier", self._verifiers[name].verify(rollout.task, rollout))
+                work = self._verifiers[name].verify(rollout.task, rollout)
+                verdict = await _at("verifier", work, name)
         except TimeoutError:
             raise VerifierFailure(f"verifier {name} gave no verdict within {limit:g} s") from None
         if verdict.score is None:
@@ -233,11 +239,12 @@ class RolloutActor(Actor):
             raise VerifierFailure(f"verifier {name} gave the score {verdict.score}")
         return verdict
 
-    async def _rewarded(self, rollout: Rollout, verdicts: Mapping[str, Verdict]) -> RewardResult:
-        result = self._reward(rollout, verdicts)
-        if not np.isfinite(result.total):
-            raise VerifierFailure(f"the reward is {result.total}")
-        return result
+    def _rewarded(self, rollout: Rollout, verdicts: Mapping[str, Verdict]) -> RewardResult:
+        results = {}
+        for name, reward in self._rewards.items():
+            with _boundary("verifier", f"reward {name}"):
+                results[name] = checked(name, reward(rollout, verdicts), rollout.turns)
+        return combined(results, self.boot.config.reward_weights)
 
     async def _summary(
         self, request: RolloutRequest, episode: Episode, seconds: float
@@ -263,15 +270,23 @@ class RolloutActor(Actor):
             sampled_tokens=trace.sampled_tokens,
             prompt_tokens=sum(len(node.ids) for node in trace) - trace.sampled_tokens,
             versions=(int(versions.min()), int(versions.max())),
-            trace=await self._put(trace.to_bytes()) if len(trace) else None,
-            record=await self._put(json.dumps(record).encode()),
+            trace=await self._put_bytes(trace.to_bytes()) if len(trace) else None,
+            record=await self._put_bytes(json.dumps(record).encode()),
+            turn_rewards=await self._put_turns(reward),
             error=episode.error.encode(errors="replace")[:200].decode(errors="ignore"),
             seconds=seconds,
         )
 
-    async def _put(self, blob: bytes) -> Handle:
-        owner = f"{self.boot.role}-{self.boot.rank}"
-        return await self.store.put(np.frombuffer(blob, np.uint8), owner=owner)
+    async def _put_turns(self, reward: RewardResult | None) -> Handle | None:
+        if reward is None or reward.per_turn is None:
+            return None
+        return await self._put(np.asarray(reward.per_turn, np.float32))
+
+    async def _put_bytes(self, blob: bytes) -> Handle:
+        return await self._put(np.frombuffer(blob, np.uint8))
+
+    async def _put(self, payload: Payload) -> Handle:
+        return await self.store.put(payload, owner=f"{self.boot.role}-{self.boot.rank}")
 
 
 _BOUNDARIES: dict[str, type[RolloutFailure]] = {
@@ -292,21 +307,21 @@ def outcome_of(failure: RolloutFailure) -> Outcome:
     return next(matches, Outcome.ENV_ERROR)
 
 
-async def _at(boundary: str, work: Awaitable[T]) -> T:
+async def _at(boundary: str, work: Awaitable[T], name: str = "") -> T:
     """Await ``work``; what it raises is that boundary's failure."""
-    with _boundary(boundary):
+    with _boundary(boundary, f"{boundary} {name}".rstrip()):
         return await work
 
 
 @contextlib.contextmanager
-def _boundary(boundary: str) -> Iterator[None]:
-    """What the block raises is that boundary's failure."""
+def _boundary(boundary: str, what: str = "") -> Iterator[None]:
+    """What the block raises is that boundary's failure; ``what`` broke, or the boundary itself."""
     try:
         yield
     except (RolloutFailure, ConfigError, PluginError):
         raise  # the last two are wrong for every rollout: they end the run
     except Exception as error:  # components are foreign code: attribute anything they raise
-        message = f"{boundary}: {type(error).__name__}: {error}"
+        message = f"{what or boundary}: {type(error).__name__}: {error}"
         raise _BOUNDARIES[boundary](message) from error
 
 
