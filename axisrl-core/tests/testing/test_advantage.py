@@ -10,10 +10,15 @@ from axisrl.types import AdvantageResult
 
 CASE = AdvantageCase(use="toy/group")
 DESCRIPTOR = AdvantageComponent(name="group", target="toy:Group")
+VALUED = AdvantageComponent(
+    name="valued", target="toy:Valued", group_relative=False, needs_values=True
+)
 
 
 class Good:
     group_relative = True
+    needs_values = False
+    whiten = False
 
     def __init__(self, context):
         pass
@@ -88,11 +93,63 @@ class FirstIsBaseline(Good):
         return self.result(group.rewards - group.members[0].reward)
 
 
-class ChangesTheValues(Good):
+class OnePerTurn(Good):
+    """Takes turns for tokens."""
+
+    def __call__(self, group, values):
+        numbers = [turns.rewards for turns in group.turns]
+        return self.result(numbers if len(numbers[0]) > 1 else [n[0] for n in numbers])
+
+
+class WhitensSometimes(Good):
+    whiten = "sometimes"
+
+
+class SaysItNeedsValues(Good):
+    needs_values = True
+
+
+class Valued(Good):
+    """What is still to come, less what was expected."""
+
+    group_relative = False
+    needs_values = True
+    whiten = True
+
+    def __call__(self, group, values):
+        entries = []
+        for turns in group.turns:
+            rewards = np.zeros(sum(turns.tokens), np.float32)
+            rewards[np.cumsum(turns.tokens) - 1] = turns.rewards
+            entries.append(rewards[::-1].cumsum()[::-1].astype(np.float32))
+        gaps = [entry - value.tokens for entry, value in zip(entries, values, strict=True)]
+        return AdvantageResult(advantages=tuple(gaps), returns=self.returns(entries))
+
+    def returns(self, entries):
+        return tuple(entries)
+
+
+class WithoutReturns(Valued):
+    def returns(self, entries):
+        return None
+
+
+class OneReturnARollout(Valued):
+    def returns(self, entries):
+        return tuple(np.asarray(entry[0]) for entry in entries)
+
+
+class ChangesTheValues(Valued):
     def __call__(self, group, values):
         for value in values:
-            value += 1
-        return super().__call__(group, None)
+            value.tokens.__iadd__(1)
+        return super().__call__(group, values)
+
+
+class ChangesTheRewards(Valued):
+    def __call__(self, group, values):
+        group.turns[0].rewards[0] = 7
+        return super().__call__(group, values)
 
 
 BROKEN = [
@@ -100,7 +157,14 @@ BROKEN = [
     (checks.one_finite_entry_a_member, OneTooFew, "1 advantages for a group of 2"),
     (checks.one_finite_entry_a_member, PerTurn, r"shape \(2,\), neither \(\) nor \(3,\)"),
     (checks.one_finite_entry_a_member, NaNReturns, "returns of member 0 hold NaN"),
-    (checks.says_what_its_descriptor_says, SaysOtherwise, "its descriptor says True"),
+    (checks.rollouts_of_several_turns_are_members_too, OnePerTurn, r"member 1 \(3 turns\) have sh"),
+    (
+        checks.says_whether_it_compares_needs_values_and_is_whitened,
+        WhitensSometimes,
+        "whiten is 'sometimes'",
+    ),
+    (checks.says_what_its_descriptor_says, SaysOtherwise, "group_relative is False, its desc"),
+    (checks.says_what_its_descriptor_says, SaysItNeedsValues, "needs_values is True, its desc"),
     (checks.zero_mean_within_a_group, NotCentred, r"mean advantage .* off by 0\.5"),
     (checks.equal_rewards_give_exactly_zero, BlowsUpNoise, r"rewards of 0\.\d+ gave"),
     (checks.nearly_equal_rewards_stay_bounded, LeaveOneOut, r"gave an advantage of 3\.5e\+05"),
@@ -110,7 +174,8 @@ BROKEN = [
 
 
 def test_a_good_advantage_passes_every_check(trial):
-    trial.passes(AdvantageSuite, CASE, Good, DESCRIPTOR)
+    skips = [checks.returns_come_with_values]
+    trial.passes(AdvantageSuite, CASE, Good, DESCRIPTOR, skips=skips)
 
 
 @pytest.mark.parametrize(("check", "make", "told"), BROKEN)
@@ -118,13 +183,30 @@ def test_a_broken_advantage_is_caught(trial, check, make, told):
     trial.fails(check, CASE, make, told, DESCRIPTOR)
 
 
-def test_an_advantage_that_changes_the_values_is_caught(trial):
-    case = AdvantageCase(use="toy/group", needs_values=True)
-    trial.fails(checks.inputs_are_not_changed, case, ChangesTheValues, "changed its inputs")
+VALUED_BROKEN = [
+    (checks.returns_come_with_values, WithoutReturns, "given values and gave no returns"),
+    (checks.returns_come_with_values, OneReturnARollout, r"shape \(\), not \(3,\)"),
+    (checks.inputs_are_not_changed, ChangesTheValues, "changed its inputs"),
+    (checks.inputs_are_not_changed, ChangesTheRewards, "changed its inputs"),
+]
+
+
+@pytest.mark.parametrize(("check", "make", "told"), VALUED_BROKEN)
+def test_a_broken_advantage_of_values_is_caught(trial, check, make, told):
+    trial.fails(check, CASE, make, told, VALUED)
+
+
+def test_an_advantage_of_values_gets_them_and_passes(trial):
+    skips = [
+        checks.zero_mean_within_a_group,
+        checks.equal_rewards_give_exactly_zero,
+        checks.nearly_equal_rewards_stay_bounded,
+    ]
+    trial.passes(AdvantageSuite, CASE, Valued, VALUED, skips=skips)
 
 
 def test_every_check_catches_something():
-    caught = {check for check, _, _ in BROKEN} | {checks.inputs_are_not_changed}
+    caught = {check for check, _, _ in [*BROKEN, *VALUED_BROKEN]}
     assert caught == set(AdvantageSuite.checks)
 
 
@@ -140,5 +222,6 @@ def test_an_advantage_that_compares_no_members_is_spared_those_checks(trial):
         checks.zero_mean_within_a_group,
         checks.equal_rewards_give_exactly_zero,
         checks.nearly_equal_rewards_stay_bounded,
+        checks.returns_come_with_values,
     ]
     trial.passes(AdvantageSuite, CASE, Alone, alone, skips=skips)

@@ -1,4 +1,7 @@
-"""Each check of LossSuite catches a loss that breaks its promise."""
+"""Each check of LossSuite catches a loss that breaks its promise.
+
+Losses that are wrong on several ranks alone are in test_ranks.py.
+"""
 
 import math
 
@@ -6,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="losses are torch")
 
+from axisrl.plugins import LossComponent  # noqa: E402
 from axisrl.protocols import LossResult, LossStat  # noqa: E402
 from axisrl.testing import LossCase, LossPoint, LossSuite  # noqa: E402
 from axisrl.testing import loss as checks  # noqa: E402
@@ -16,6 +20,17 @@ CASE = LossCase(
 )
 
 
+HERE = (checks.ranks_change_nothing, checks.says_what_its_descriptor_says)
+"""Skipped for a loss that is made here, without a plugin."""
+NO_FORMULA = (
+    checks.gradient_agrees_with_finite_differences,
+    checks.reference_numbers_are_met,
+)
+POLICY = LossComponent(name="clip", target="toy:Clip")
+CRITIC = LossComponent(name="critic", target="toy:Critic", trains="value")
+TEXTS = LossComponent(name="texts", target="toy:Texts", supervised=True)
+
+
 def zeroed(values, mask):
     return torch.where(mask, values, torch.zeros_like(values))
 
@@ -24,6 +39,7 @@ class Good:
     """PPO's clipped loss, measured from the old log-probabilities."""
 
     needs = frozenset({"old_logprobs"})
+    level = "token"
     aggregation = "token_mean"
     sequence_norm = 1
 
@@ -60,6 +76,15 @@ class NormOfZero(Good):
     sequence_norm = 0
 
 
+class LevelOfTheBatch(Good):
+    level = "batch"
+
+
+class LearnsNothing(Good):
+    def per_token(self, batch):
+        return 0 * super().per_token(batch)
+
+
 class SinglePrecision(Good):
     def __call__(self, batch):
         result = super().__call__(batch)
@@ -80,7 +105,8 @@ class DetachesTheClip(Good):
     """Value and gradient part company."""
 
     def per_token(self, batch):
-        return super().per_token(batch).detach() - batch.advantages_N * batch.logprobs_N * 0
+        moving = batch.logprobs_N - batch.logprobs_N.detach()
+        return super().per_token(batch).detach() + 0.1 * moving
 
 
 class MultipliesByTheMask(Good):
@@ -180,22 +206,123 @@ class ClipsElsewhere(Good):
         return torch.maximum(-advantages * ratio, -advantages * ratio.clamp(0.7, 1.3))
 
 
+class Gspo(Good):
+    level = "trajectory"
+
+    def per_token(self, batch):
+        gap = self.log_ratio(batch)
+        zeros = torch.zeros(2000, dtype=gap.dtype)
+        total = zeros.index_add(0, batch.trajectory_N, gap)
+        count = zeros.index_add(0, batch.trajectory_N, batch.mask_N.to(gap.dtype))
+        mean = (total / count.clamp(min=1))[batch.trajectory_N].detach()
+        current = zeroed(batch.logprobs_N, batch.mask_N)
+        ratio = (current - current.detach() + mean).clamp(max=10).exp()
+        return -zeroed(batch.advantages_N, batch.mask_N) * ratio
+
+
+class GspoOfTokens(Gspo):
+    """Its rows would be dealt out over packed batches."""
+
+    level = "token"
+
+
+class Critic(Good):
+    needs = frozenset({"values"})
+
+    def stats(self, batch):
+        return {"value": LossStat(values_N=zeroed(batch.values_N, batch.mask_N).detach())}
+
+    def columns(self, batch):
+        columns = (batch.values_N, batch.old_values_N, batch.returns_N)
+        return [zeroed(column, batch.mask_N) for column in columns]
+
+    def per_token(self, batch):
+        values, old, returns = self.columns(batch)
+        near = old + (values - old).clamp(-0.2, 0.2)
+        return torch.maximum((values - returns) ** 2, (near - returns) ** 2)
+
+
+class CriticThatReadsLogprobs(Critic):
+    """Weighs tokens by how likely they are."""
+
+    def per_token(self, batch):
+        return super().per_token(batch) * self.log_probability(batch).exp()
+
+    def log_probability(self, batch):
+        return zeroed(batch.logprobs_N, batch.mask_N)
+
+
+class CriticOfMicroBatches(Critic):
+    def __call__(self, batch):
+        result = super().__call__(batch)
+        return LossResult(per_token_N=result.per_token_N / batch.mask_N.sum().clamp(min=1))
+
+
+class CriticThatWhitensReturns(Critic):
+    def columns(self, batch):
+        values, old, returns = super().columns(batch)
+        kept = returns[batch.mask_N]
+        return [values, old, returns - kept.mean() if len(kept) else returns]
+
+
+class CriticThatMultipliesByTheMask(Critic):
+    def columns(self, batch):
+        columns = (batch.values_N, batch.old_values_N, batch.returns_N)
+        return [column * batch.mask_N for column in columns]
+
+
+class CriticWithoutGradient(Critic):
+    def columns(self, batch):
+        values, old, returns = super().columns(batch)
+        return [values.detach() + 0 * values, old, returns]
+
+
+class Texts(Good):
+    """Negative log-likelihood."""
+
+    needs = frozenset()
+
+    def stats(self, batch):
+        return {}
+
+    def per_token(self, batch):
+        return -zeroed(batch.logprobs_N, batch.mask_N)
+
+
+class TextsWithAdvantages(Texts):
+    def per_token(self, batch):
+        return super().per_token(batch) * zeroed(batch.advantages_N, batch.mask_N)
+
+
 BROKEN = [
     (checks.declares_needs_and_aggregation, NeedsACrystalBall, "future_logprobs"),
     (checks.declares_needs_and_aggregation, MeanOfMeans, "aggregation 'mean_of_means'"),
     (checks.declares_needs_and_aggregation, NormOfZero, "sequence_norm is 0"),
+    (checks.declares_its_level, LevelOfTheBatch, "level 'batch' is none of"),
     (checks.numerators_and_stats_have_one_entry_a_token, ScalarStat, "stat 'ratio' has shape"),
     (checks.numerators_and_stats_have_one_entry_a_token, AttachedStat, "is not detached"),
     (checks.numerators_and_stats_have_one_entry_a_token, SinglePrecision, "float32 for"),
+    (
+        checks.numerators_and_stats_have_one_entry_a_token,
+        CriticThatReadsLogprobs,
+        "a trained value is nan; logprobs_N is NaN for a value model",
+    ),
     (checks.gradient_agrees_with_finite_differences, DetachesTheClip, "the gradient: off by"),
+    (checks.gradient_agrees_with_finite_differences, LearnsNothing, "nothing would be learnt"),
+    (checks.gradient_agrees_with_finite_differences, CriticWithoutGradient, "nothing would be"),
     (checks.masked_tokens_change_nothing, MultipliesByTheMask, "a masked value is nan"),
     (checks.masked_tokens_change_nothing, MasksTooLate, "masked logprobs gradient is nan"),
     (checks.masked_tokens_change_nothing, NeverMasks, "with nan at masked positions: a masked"),
+    (checks.masked_tokens_change_nothing, CriticThatMultipliesByTheMask, "masked values gradient"),
     (checks.micro_batches_change_nothing, MeanOfTheMicroBatch, "two micro-batches: the loss"),
     (checks.micro_batches_change_nothing, MeanBeforeTheMask, "two micro-batches: the loss"),
     (checks.micro_batches_change_nothing, WhitensTheBatch, "two micro-batches: the loss"),
+    (checks.micro_batches_change_nothing, CriticOfMicroBatches, "two micro-batches: the loss"),
+    (checks.micro_batches_change_nothing, CriticThatWhitensReturns, "two micro-batches: the loss"),
+    (checks.micro_batches_change_nothing, GspoOfTokens, r"dealt out .*\(level is 'token'\): the "),
     (checks.order_and_packing_change_nothing, DependsOnThePosition, "the reverse order"),
     (checks.order_and_packing_change_nothing, MeanOfTheMicroBatch, "another packing"),
+    (checks.order_and_packing_change_nothing, GspoOfTokens, "packing of half trajectories"),
     (checks.padding_changes_nothing, MeanBeforeTheMask, "padded rows: the loss: off by"),
     (checks.a_trajectory_may_be_split_into_rows, MeanOfTheRow, "trajectories of two rows"),
     (checks.on_policy_the_ratio_is_one, HalfTheAdvantage, "on-policy gradient: off by"),
@@ -205,8 +332,21 @@ BROKEN = [
 ]
 
 
+MISDESCRIBED = [
+    (Good, CRITIC, "it trains the policy; its descriptor says value"),
+    (Critic, POLICY, "it trains the value; its descriptor says policy"),
+    (TextsWithAdvantages, TEXTS, "supervised, with NaN for what sampling gives: off by nan"),
+]
+MEASURED = [
+    each
+    for each in BROKEN
+    if each[0] not in (checks.declares_needs_and_aggregation, checks.declares_its_level)
+    and each[1] not in (ScalarStat, AttachedStat, SinglePrecision)
+]
+
+
 def test_a_good_loss_passes_every_check(trial):
-    trial.passes(LossSuite, CASE, Good)
+    trial.passes(LossSuite, CASE, Good, skips=HERE)
 
 
 @pytest.mark.parametrize(("check", "make", "told"), BROKEN)
@@ -214,8 +354,24 @@ def test_a_broken_loss_is_caught(trial, check, make, told):
     trial.fails(check, CASE, make, told)
 
 
+@pytest.mark.parametrize(("check", "make", "told"), MEASURED)
+def test_what_broke_is_told_with_by_how_much(trial, check, make, told):
+    trial.fails(check, CASE, make, r"(off by|is) (nan|-?inf|-?\d[\d.e+-]*)\b")
+
+
+@pytest.mark.parametrize(("make", "descriptor", "told"), MISDESCRIBED)
+def test_a_loss_that_is_not_what_its_descriptor_says_is_caught(trial, make, descriptor, told):
+    trial.fails(checks.says_what_its_descriptor_says, CASE, make, told, descriptor)
+
+
+@pytest.mark.parametrize(("make", "descriptor"), [(Good, POLICY), (Critic, CRITIC), (Texts, TEXTS)])
+def test_a_loss_that_is_what_its_descriptor_says_passes(trial, make, descriptor):
+    trial(checks.says_what_its_descriptor_says, CASE, make, descriptor)
+
+
 def test_every_check_catches_something():
-    assert {check for check, _, _ in BROKEN} == set(LossSuite.checks)
+    elsewhere = set(HERE)
+    assert {check for check, _, _ in BROKEN} | elsewhere == set(LossSuite.checks)
 
 
 def test_a_mean_over_the_micro_batch_is_caught_by_every_check_of_the_denominator(trial):
@@ -237,47 +393,27 @@ def test_a_loss_whose_gradient_survives_clipping_says_so_and_passes(trial):
         checks.gradient_agrees_with_finite_differences, LossCase(use="toy/cispo"), Cispo, "off by"
     )
     case = LossCase(use="toy/cispo", stop_gradient=True)
-    skips = [
-        checks.gradient_agrees_with_finite_differences,
-        checks.reference_numbers_are_met,
-    ]
-    trial.passes(LossSuite, case, Cispo, skips=skips)
+    trial.passes(LossSuite, case, Cispo, skips=(*HERE, *NO_FORMULA))
 
 
-def test_a_sequence_level_loss_passes(trial):
-    class Gspo(Good):
-        def per_token(self, batch):
-            gap = self.log_ratio(batch)
-            zeros = torch.zeros(2000, dtype=gap.dtype)
-            total = zeros.index_add(0, batch.trajectory_N, gap)
-            count = zeros.index_add(0, batch.trajectory_N, batch.mask_N.to(gap.dtype))
-            mean = (total / count.clamp(min=1))[batch.trajectory_N].detach()
-            current = zeroed(batch.logprobs_N, batch.mask_N)
-            ratio = (current - current.detach() + mean).clamp(max=10).exp()
-            return -zeroed(batch.advantages_N, batch.mask_N) * ratio
-
+def test_a_trajectory_level_loss_passes_since_its_rows_stay_together(trial):
     case = LossCase(use="toy/gspo", stop_gradient=True)
-    skips = [
-        checks.gradient_agrees_with_finite_differences,
-        checks.reference_numbers_are_met,
-    ]
-    trial.passes(LossSuite, case, Gspo, skips=skips)
+    trial.passes(LossSuite, case, Gspo, skips=(*HERE, *NO_FORMULA))
 
 
 def test_a_value_loss_passes_without_the_policy_check(trial):
-    class Values(Good):
-        needs = frozenset({"values"})
+    skips = [*HERE, checks.on_policy_the_ratio_is_one, checks.reference_numbers_are_met]
+    trial.passes(LossSuite, LossCase(use="toy/values"), Critic, skips=skips)
 
-        def stats(self, batch):
-            return {}
 
-        def per_token(self, batch):
-            values = zeroed(batch.values_N, batch.mask_N)
-            old = zeroed(batch.old_values_N, batch.mask_N)
-            returns = zeroed(batch.returns_N, batch.mask_N)
-            near = old + (values - old).clamp(-0.2, 0.2)
-            return torch.maximum((values - returns) ** 2, (near - returns) ** 2)
+def test_a_loss_gets_reference_log_probabilities_when_it_needs_them(trial):
+    class Anchored(Good):
+        needs = frozenset({"reference_logprobs"})
 
-    case = LossCase(use="toy/values", policy_gradient=False)
-    skips = [checks.on_policy_the_ratio_is_one, checks.reference_numbers_are_met]
-    trial.passes(LossSuite, case, Values, skips=skips)
+        def log_ratio(self, batch):
+            base = zeroed(batch.reference_logprobs_N, batch.mask_N)
+            return (zeroed(batch.logprobs_N, batch.mask_N) - base).clamp(-20, 20)
+
+    skips = [*HERE, checks.reference_numbers_are_met]
+    case = LossCase(use="toy/anchored", policy_gradient=False)
+    trial.passes(LossSuite, case, Anchored, skips=[*skips, checks.on_policy_the_ratio_is_one])

@@ -1,5 +1,8 @@
 """What a :class:`axisrl.protocols.Advantage` promises. It does not pin the formula: reference
-numbers are the plugin's own tests."""
+numbers are the plugin's own tests.
+
+Values are made up where the advantage says ``needs_values``.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,15 @@ from axisrl.plugins.components import AdvantageComponent
 from axisrl.protocols.advantage import Advantage
 from axisrl.testing.cases import AdvantageCase
 from axisrl.testing.harness import CheckSkipped, Subject, Suite, require, require_close
-from axisrl.types import AdvantageResult, FloatArray, Outcome, RolloutGroup, RolloutSummary
+from axisrl.types import (
+    AdvantageResult,
+    FloatArray,
+    Outcome,
+    RolloutGroup,
+    RolloutSummary,
+    Turns,
+    Values,
+)
 
 AdvantageSubject = Subject[AdvantageCase]
 
@@ -23,45 +34,67 @@ _NEARLY_EQUAL = ((0.35,) * 7 + (0.0,), (0.4,) * 7 + (0.0,), (0.3,) * 7 + (0.0,))
 _BOUND = 10.0
 
 
-def group_of(rewards: Sequence[float]) -> RolloutGroup:
-    """A group whose member ``i`` has ``3 + i`` sampled tokens and the i-th reward."""
+def group_of(rewards: Sequence[float], turns: int = 1) -> RolloutGroup:
+    """A group whose member ``i`` has ``3 + i`` trained tokens and the i-th reward, over ``turns``
+    turns: half of it at the first, the rest at the last. With several turns the last member was
+    cut off."""
+    cut = len(rewards) - 1 if turns > 1 else None
     members = tuple(
         RolloutSummary(
             id=f"0/{i}",
             task_id="sample",
             group=0,
             member=i,
-            outcome=Outcome.COMPLETED,
+            outcome=Outcome.TRUNCATED if i == cut else Outcome.COMPLETED,
             reward=reward,
+            turns=turns,
             sampled_tokens=3 + i,
         )
         for i, reward in enumerate(rewards)
     )
-    return RolloutGroup(group=0, task_id="sample", members=members)
+    return _group([(member, _turns(member, turns)) for member in members])
 
 
 def one_finite_entry_a_member(subject: AdvantageSubject) -> None:
     """Each entry is float32, of shape () or (trained tokens,), without NaN; returns likewise."""
     for rewards in (*_MIXED, *_EQUAL):
-        group = group_of(rewards)
-        result = _result(subject, group)
-        for name, entries in (("advantages", result.advantages), ("returns", result.returns)):
-            if entries is None:
-                continue
-            require(
-                len(entries) == len(rewards),
-                f"{len(entries)} {name} for a group of {len(rewards)}",
-            )
-            for member, entry in zip(group.members, entries, strict=True):
-                _require_entry(f"{name} of member {member.member}", entry, member.sampled_tokens)
+        _require_entries(subject, group_of(rewards), "")
+
+
+def rollouts_of_several_turns_are_members_too(subject: AdvantageSubject) -> None:
+    """Rewards at two turns, and a rollout that was cut off: entries as for one turn."""
+    for rewards in _MIXED:
+        _require_entries(subject, group_of(rewards, turns=3), " (3 turns)")
+
+
+def returns_come_with_values(subject: AdvantageSubject) -> None:
+    """Where it is computed from values: one return a trained token, to train them towards."""
+    if not subject.build().needs_values:
+        raise CheckSkipped("it is not computed from values")
+    group = group_of(_MIXED[1])
+    returns = _result(subject, group).returns
+    require(returns is not None, "it was given values and gave no returns")
+    for turns, entry in zip(group.turns, returns or (), strict=True):
+        want = (sum(turns.tokens),)
+        require(entry.shape == want, f"returns have shape {entry.shape}, not {want}")
+
+
+def says_whether_it_compares_needs_values_and_is_whitened(subject: AdvantageSubject) -> None:
+    """``group_relative``, ``needs_values`` and ``whiten`` are True or False."""
+    advantage = subject.build()
+    for name in ("group_relative", "needs_values", "whiten"):
+        said = getattr(advantage, name, None)
+        require(isinstance(said, bool), f"{name} is {said!r}, not True or False")
 
 
 def says_what_its_descriptor_says(subject: AdvantageSubject) -> None:
-    """``group_relative`` is the same before and after the import."""
+    """``group_relative`` and ``needs_values`` are the same before and after the import."""
     if not isinstance(subject.descriptor, AdvantageComponent):
         raise CheckSkipped("it is tried without its descriptor")
-    built, said = subject.build().group_relative, subject.descriptor.group_relative
-    require(built == said, f"group_relative is {built}, its descriptor says {said}")
+    advantage = subject.build()
+    for name in ("group_relative", "needs_values"):
+        built, said = getattr(advantage, name), getattr(subject.descriptor, name)
+        require(built == said, f"{name} is {built}, its descriptor says {said}")
 
 
 def zero_mean_within_a_group(subject: AdvantageSubject) -> None:
@@ -91,11 +124,9 @@ def nearly_equal_rewards_stay_bounded(subject: AdvantageSubject) -> None:
 def more_reward_is_more_advantage(subject: AdvantageSubject) -> None:
     """Among members of equal length, and never less for equal rewards."""
     for rewards in _MIXED:
-        group = group_of(rewards)
-        members = tuple(_with_length(member, 4) for member in group.members)
-        levels = _levels(
-            _result(subject, RolloutGroup(group=0, task_id="sample", members=members), flat=True)
-        )
+        same = [dataclasses.replace(m, sampled_tokens=4) for m in group_of(rewards).members]
+        group = _group([(member, _turns(member, 1)) for member in same])
+        levels = _levels(_result(subject, group, flat=True))
         order = np.argsort(rewards, kind="stable")
         steps, gaps = np.diff(levels[order]), np.diff(np.asarray(rewards)[order])
         require(
@@ -109,21 +140,19 @@ def order_of_members_does_not_matter(subject: AdvantageSubject) -> None:
     for rewards in _MIXED:
         group = group_of(rewards)
         straight = _levels(_result(subject, group))
-        back = RolloutGroup(group=0, task_id="sample", members=group.members[::-1])
+        back = _group(list(zip(group.members, group.turns, strict=True))[::-1])
         reverse = _levels(_result(subject, back))
         require_close(reverse[::-1], straight, atol=1e-6, what=f"{rewards} in reverse order")
 
 
 def inputs_are_not_changed(subject: AdvantageSubject) -> None:
     """Neither the group nor the values."""
-    group = group_of(_MIXED[1])
+    group = group_of(_MIXED[1], turns=2)
     values = _values(subject, group)
     before = copy.deepcopy((group, values))
     subject.build()(group, values)
-    same = values is None or all(
-        np.array_equal(left, right) for left, right in zip(values, before[1] or (), strict=True)
-    )
-    require(group == before[0] and same, "the advantage changed its inputs")
+    same = group.members == before[0].members
+    require(same and _same_arrays((group, values), before), "the advantage changed its inputs")
 
 
 class AdvantageSuite(Suite):
@@ -132,6 +161,9 @@ class AdvantageSuite(Suite):
     kind = "advantage"
     checks = (
         one_finite_entry_a_member,
+        rollouts_of_several_turns_are_members_too,
+        returns_come_with_values,
+        says_whether_it_compares_needs_values_and_is_whitened,
         says_what_its_descriptor_says,
         zero_mean_within_a_group,
         equal_rewards_give_exactly_zero,
@@ -142,18 +174,42 @@ class AdvantageSuite(Suite):
     )
 
 
+def _group(pairs: Sequence[tuple[RolloutSummary, Turns]]) -> RolloutGroup:
+    members, turns = zip(*pairs, strict=True)
+    return RolloutGroup(group=0, task_id="sample", members=members, turns=turns)
+
+
+def _turns(member: RolloutSummary, turns: int) -> Turns:
+    """All but the last turn have one trained token."""
+    rewards = np.zeros(turns, np.float32)
+    rewards[0] = (member.reward or 0.0) / 2
+    rewards[-1] += (member.reward or 0.0) / 2
+    return Turns(tokens=(*(1,) * (turns - 1), member.sampled_tokens - turns + 1), rewards=rewards)
+
+
 def _values(
     subject: AdvantageSubject, group: RolloutGroup, flat: bool = False
-) -> tuple[FloatArray, ...] | None:
+) -> tuple[Values, ...] | None:
     """Deterministic estimates that depend on the member, or, when flat, on nothing."""
-    if not subject.case.needs_values:
+    if not subject.build().needs_values:
         return None
+    tops = [0.5 if flat else 0.1 * member.member for member in group.members]
     return tuple(
-        np.linspace(0.0, 0.5 if flat else 0.1 * member.member, member.sampled_tokens).astype(
-            np.float32
-        )
-        for member in group.members
+        Values(tokens=np.linspace(0.0, top, sum(turns.tokens), dtype=np.float32), last=top)
+        for top, turns in zip(tops, group.turns, strict=True)
     )
+
+
+def _same_arrays(
+    after: tuple[RolloutGroup, tuple[Values, ...] | None],
+    before: tuple[RolloutGroup, tuple[Values, ...] | None],
+) -> bool:
+    """Bit for bit, rewards and values."""
+    flat = [
+        [*(turns.rewards for turns in group.turns), *(value.tokens for value in values or ())]
+        for group, values in (after, before)
+    ]
+    return all(np.array_equal(left, right) for left, right in zip(*flat, strict=True))
 
 
 def _result(subject: AdvantageSubject, group: RolloutGroup, flat: bool = False) -> AdvantageResult:
@@ -171,6 +227,17 @@ def _needs_group_relative(subject: AdvantageSubject) -> None:
         raise CheckSkipped("it does not compare the members of a group")
 
 
+def _require_entries(subject: AdvantageSubject, group: RolloutGroup, whose: str) -> None:
+    result = _result(subject, group)
+    for name, entries in (("advantages", result.advantages), ("returns", result.returns)):
+        if entries is None:
+            continue
+        count, members = len(entries), len(group.members)
+        require(count == members, f"{count} {name} for a group of {members}")
+        for at, (entry, turns) in enumerate(zip(entries, group.turns, strict=True)):
+            _require_entry(f"{name} of member {at}{whose}", entry, sum(turns.tokens))
+
+
 def _require_entry(what: str, entry: FloatArray, tokens: int) -> None:
     require(isinstance(entry, np.ndarray), f"{what} is a {type(entry).__name__}, not an array")
     require(entry.dtype == np.float32, f"{what} are {entry.dtype}, not float32")
@@ -179,7 +246,3 @@ def _require_entry(what: str, entry: FloatArray, tokens: int) -> None:
         f"{what} have shape {entry.shape}, neither () nor ({tokens},)",
     )
     require(bool(np.isfinite(entry).all()), f"{what} hold NaN or infinity")
-
-
-def _with_length(member: RolloutSummary, tokens: int) -> RolloutSummary:
-    return dataclasses.replace(member, sampled_tokens=tokens)

@@ -98,9 +98,6 @@ class AdvantageCase(Case):
 
     kind = "advantage"
 
-    needs_values: bool = False
-    """Give it value estimates."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class LossPoint:

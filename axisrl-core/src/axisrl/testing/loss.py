@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from axisrl.protocols.loss import Loss, LossInputs
+from axisrl.plugins.components import LossComponent
+from axisrl.protocols.loss import Level, Loss, LossInputs
 from axisrl.testing.cases import LossCase
 from axisrl.testing.harness import CheckSkipped, Subject, Suite, require, require_close
 from axisrl.testing.loss_batches import (
+    HEAD,
     Row,
     TinyPolicy,
     garbage_row,
@@ -22,13 +24,14 @@ from axisrl.testing.loss_batches import (
     point_inputs,
     random_rows,
 )
+from axisrl.testing.ranks import batches_of_ranks, job_of, sum_over_ranks
 from axisrl.types import Aggregation
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 LossSubject = Subject[LossCase]
-_NEEDS = frozenset({"old_logprobs", "entropy", "values"})
+_NEEDS = frozenset({"old_logprobs", "reference_logprobs", "entropy", "values"})
 _EXACT = 1e-9
 _POISONS = (float("nan"), float("inf"), -float("inf"), 1e4, -1e4)
 
@@ -43,8 +46,36 @@ def declares_needs_and_aggregation(subject: LossSubject) -> None:
         require(loss.sequence_norm > 0, f"sequence_norm is {loss.sequence_norm}")
 
 
+def declares_its_level(subject: LossSubject) -> None:
+    """``token`` or ``trajectory``."""
+    level = getattr(subject.build(), "level", None)
+    known = typing.get_args(Level)
+    require(level in known, f"level {level!r} is none of {known}")
+
+
+def says_what_its_descriptor_says(subject: LossSubject) -> None:
+    """``trains="value"`` needs "values" and ``trains="policy"`` does not; ``supervised`` reads
+    log-probabilities alone."""
+    said = subject.descriptor
+    if not isinstance(said, LossComponent):
+        raise CheckSkipped("it is tried without its descriptor")
+    loss: Loss = subject.build()
+    trains = "value" if "values" in loss.needs else "policy"
+    require(
+        said.trains == trains,
+        f"it needs {sorted(loss.needs)}, so it trains the {trains}; its descriptor says "
+        f"{said.trains}",
+    )
+    if said.supervised:
+        rows = random_rows(10)
+        want, _ = _per_token(loss, leaves(rows, loss.needs))
+        got, _ = _per_token(loss, leaves([row.unsampled() for row in rows], loss.needs))
+        require_close(got, want, atol=_EXACT, what="supervised, with NaN for what sampling gives")
+
+
 def numerators_and_stats_have_one_entry_a_token(subject: LossSubject) -> None:
-    """``per_token_N`` keeps shape and dtype; stats are detached and finite where trained."""
+    """``per_token_N`` keeps shape and dtype; it and the stats, which are detached, are finite where
+    trained."""
     loss: Loss = subject.build()
     batch = leaves(random_rows(0), loss.needs)
     result = loss(batch)
@@ -56,6 +87,9 @@ def numerators_and_stats_have_one_entry_a_token(subject: LossSubject) -> None:
         result.per_token_N.dtype == batch.logprobs_N.dtype,
         f"per_token_N is {result.per_token_N.dtype} for {batch.logprobs_N.dtype} inputs",
     )
+    trained = result.per_token_N.detach()[batch.mask_N].numpy()
+    hint = "; logprobs_N is NaN for a value model" if "values" in loss.needs else ""
+    require(np.isfinite(trained).all(), f"a trained value is {_worst(trained)}{hint}")
     for name, stat in result.stats.items():
         values_N = stat.values_N
         require(
@@ -63,17 +97,21 @@ def numerators_and_stats_have_one_entry_a_token(subject: LossSubject) -> None:
             f"stat {name!r} has shape {tuple(values_N.shape)}",
         )
         require(not values_N.requires_grad, f"stat {name!r} is not detached")
-        finite = bool(values_N[batch.mask_N].double().isfinite().all())
-        require(finite, f"stat {name!r} is not finite at a trained token")
+        measured = values_N[batch.mask_N].double().numpy()
+        finite = bool(np.isfinite(measured).all())
+        require(finite, f"stat {name!r} is {_worst(measured)} at a trained token")
 
 
 def gradient_agrees_with_finite_differences(subject: LossSubject) -> None:
-    """By every parameter of a tiny policy, in float64."""
-    if subject.case.stop_gradient:
-        raise CheckSkipped("the case says stop_gradient=True")
+    """By every parameter of a tiny model, in float64, and it is not 0: by the value head where
+    values are trained."""
     loss: Loss = subject.build()
     rows, policy = random_rows(1), TinyPolicy()
     gradient = policy.gradient(loss, [rows])
+    learns = gradient[HEAD] if "values" in loss.needs else gradient
+    require(learns.any(), "the gradient is 0 by every parameter: nothing would be learnt")
+    if subject.case.stop_gradient:
+        raise CheckSkipped("the case says stop_gradient=True")
     numeric = policy.finite_differences(loss, [rows])
     scale = max(1.0, float(np.abs(gradient).max()))
     require_close(gradient / scale, numeric / scale, atol=1e-6, what="the gradient")
@@ -101,33 +139,60 @@ def masked_tokens_change_nothing(subject: LossSubject) -> None:
 
 
 def micro_batches_change_nothing(subject: LossSubject) -> None:
-    """One batch, two, or one a trajectory: same total, same gradient."""
+    """One batch, two, or one a trajectory: same total, same gradient. Where ``level`` is "token",
+    the rows of a trajectory may lie in different ones."""
+    loss: Loss = subject.build()
     rows = random_rows(3)
     halves = [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
-    _require_same(subject, rows, "two micro-batches", halves)
-    _require_same(subject, rows, "a micro-batch a trajectory", [[row] for row in rows])
+    _require_same(loss, rows, "two micro-batches", halves)
+    _require_same(loss, rows, "a micro-batch a trajectory", [[row] for row in rows])
+    if loss.level == "token":
+        firsts, seconds = _halves(rows)
+        what = "trajectories dealt out over two micro-batches (level is 'token')"
+        _require_same(loss, rows, what, [firsts, seconds])
 
 
 def order_and_packing_change_nothing(subject: LossSubject) -> None:
-    """Rows reversed, and rows dealt out over micro-batches: same total, same gradient."""
+    """Rows reversed, and rows dealt out over micro-batches: same total, same gradient. Trajectories
+    stay whole unless ``level`` is "token"."""
+    loss: Loss = subject.build()
     rows = random_rows(4)
-    _require_same(subject, rows, "the reverse order", [rows[::-1]])
-    _require_same(subject, rows, "another packing", [rows[0::3], rows[1::3], rows[2::3]])
+    _require_same(loss, rows, "the reverse order", [rows[::-1]])
+    _require_same(loss, rows, "another packing", [rows[0::3], rows[1::3], rows[2::3]])
+    if loss.level == "token":
+        firsts, seconds = _halves(rows)
+        mixed = [firsts[0::2] + seconds[1::2], seconds[0::2] + firsts[1::2]]
+        _require_same(loss, rows, "another packing of half trajectories", mixed)
+
+
+def ranks_change_nothing(subject: LossSubject) -> None:
+    """Two processes joined by gloo, each with its batches: their losses and gradients sum to those
+    of one process."""
+    loss: Loss = subject.build()
+    whole = loss.level == "trajectory"
+    total = sum_over_ranks(job_of(subject, whole_trajectories=whole))
+    batches = batches_of_ranks(whole_trajectories=whole)
+    rows, policy = [row for rank in batches for part in rank for row in part], TinyPolicy()
+    require_close(total[0], policy.value(loss, [rows]), atol=_EXACT, what="two ranks: the loss")
+    want = policy.gradient(loss, [rows])
+    require_close(total[1:], want, atol=_EXACT, what="two ranks: the gradient")
 
 
 def padding_changes_nothing(subject: LossSubject) -> None:
     """Masked rows and masked tails of garbage: same total, same gradient."""
+    loss: Loss = subject.build()
     rows = random_rows(5)
-    _require_same(subject, rows, "padded rows", [[row.padded(3) for row in rows]])
+    _require_same(loss, rows, "padded rows", [[row.padded(3) for row in rows]])
     extra = [garbage_row(4), *rows, garbage_row(1)]
-    _require_same(subject, rows, "wholly masked rows beside", [extra])
+    _require_same(loss, rows, "wholly masked rows beside", [extra])
 
 
 def a_trajectory_may_be_split_into_rows(subject: LossSubject) -> None:
     """Two rows with one trajectory number, not side by side, count as the one they are."""
+    loss: Loss = subject.build()
     rows = random_rows(6)
-    firsts, seconds = zip(*(row.split() for row in rows), strict=True)
-    _require_same(subject, rows, "trajectories of two rows", [[*firsts, *seconds]])
+    firsts, seconds = _halves(rows)
+    _require_same(loss, rows, "trajectories of two rows", [firsts + seconds])
 
 
 def on_policy_the_ratio_is_one(subject: LossSubject) -> None:
@@ -135,6 +200,8 @@ def on_policy_the_ratio_is_one(subject: LossSubject) -> None:
     if not subject.case.policy_gradient:
         raise CheckSkipped("the case says policy_gradient=False")
     loss: Loss = subject.build()
+    if "values" in loss.needs:
+        raise CheckSkipped("it trains a value model")
     rows = [row.on_policy() for row in random_rows(7)]
     batch = leaves(rows, loss.needs)
     _, gradients = _per_token(loss, batch)
@@ -155,8 +222,8 @@ def nothing_trained_is_exactly_zero(subject: LossSubject) -> None:
 
 
 def extreme_ratios_stay_finite(subject: LossSubject) -> None:
-    """Trained tokens whose log-probability moved by 100 give finite values and gradients, in
-    float32 as well."""
+    """Trained tokens whose log-probability (or value) moved by 100 give finite values and
+    gradients, in float32 as well."""
     import torch
 
     loss: Loss = subject.build()
@@ -164,10 +231,12 @@ def extreme_ratios_stay_finite(subject: LossSubject) -> None:
         for shift in (100.0, -100.0):
             batch = leaves([row.shifted(shift) for row in random_rows(8)], loss.needs, dtype)
             value, gradients = _per_token(loss, batch)
-            what = f"log-ratio {shift:+g} in {dtype}"
+            moved = "value" if "values" in loss.needs else "log-ratio"
+            what = f"{moved} {shift:+g} in {dtype}"
             require(np.isfinite(value).all(), f"{what}: the loss is {_worst(value)}")
             for name, gradient in gradients.items():
-                require(np.isfinite(gradient).all(), f"{what}: a {name} gradient is not finite")
+                told = f"{what}: a {name} gradient is {_worst(gradient)}"
+                require(np.isfinite(gradient).all(), told)
 
 
 def reference_numbers_are_met(subject: LossSubject) -> None:
@@ -190,11 +259,14 @@ class LossSuite(Suite):
     kind = "loss"
     checks = (
         declares_needs_and_aggregation,
+        declares_its_level,
+        says_what_its_descriptor_says,
         numerators_and_stats_have_one_entry_a_token,
         gradient_agrees_with_finite_differences,
         masked_tokens_change_nothing,
         micro_batches_change_nothing,
         order_and_packing_change_nothing,
+        ranks_change_nothing,
         padding_changes_nothing,
         a_trajectory_may_be_split_into_rows,
         on_policy_the_ratio_is_one,
@@ -226,11 +298,14 @@ def _per_token(loss: Loss, batch: LossInputs) -> tuple[np.ndarray, dict[str, np.
     return result.per_token_N.detach().numpy(), gradients
 
 
-def _require_same(
-    subject: LossSubject, rows: list[Row], what: str, batches: list[list[Row]]
-) -> None:
+def _halves(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    """The first and the second rows of the trajectories, each cut in two."""
+    pairs = [row.split() for row in rows]
+    return [first for first, _ in pairs], [second for _, second in pairs]
+
+
+def _require_same(loss: Loss, rows: list[Row], what: str, batches: list[list[Row]]) -> None:
     """Total and gradient over ``batches`` are those of ``rows`` in one batch."""
-    loss: Loss = subject.build()
     policy = TinyPolicy()
     whole, parts = policy.value(loss, [rows]), policy.value(loss, batches)
     require_close(parts, whole, atol=_EXACT, what=f"{what}: the loss")

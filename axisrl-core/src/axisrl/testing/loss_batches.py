@@ -1,5 +1,8 @@
-"""Small float64 batches for trying a loss, and a policy of 45 parameters whose gradient can be
+"""Small float64 batches for trying a loss, and a model of 39 parameters whose gradient can be
 checked by hand. Nothing here knows what a good loss value is.
+
+A loss that needs "values" is given what a value model has: values, old values and returns, and NaN
+for every log-probability of the current weights.
 
 Shapes: ``T`` tokens of one row, ``N`` tokens of one batch, ``V`` vocabulary, ``H`` hidden size.
 """
@@ -22,12 +25,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _V, _H = 6, 3
+PARAMETERS = 2 * _V * _H + _H
+"""Of :class:`TinyPolicy`; the last ones are its value head."""
+HEAD = slice(2 * _V * _H, PARAMETERS)
 _STEP = 1e-6
 _FLOATS = (
     "advantages",
     "current",
     "rollout",
     "old",
+    "reference",
     "entropy",
     "values",
     "old_values",
@@ -49,6 +56,7 @@ class Row:
     """Log-probabilities where they are given instead of computed by :class:`TinyPolicy`."""
     rollout: NDArray[np.float64]
     old: NDArray[np.float64]
+    reference: NDArray[np.float64]
     entropy: NDArray[np.float64]
     values: NDArray[np.float64]
     old_values: NDArray[np.float64]
@@ -66,8 +74,17 @@ class Row:
         return dataclasses.replace(self, rollout=self.current.copy(), old=self.current.copy())
 
     def shifted(self, by: float) -> Row:
-        """The current log-probabilities moved away from the other two."""
-        return dataclasses.replace(self.on_policy(), current=self.current + by)
+        """The current log-probabilities moved away from the other two, and the values from the old
+        ones."""
+        moved = dataclasses.replace(self.on_policy(), values=self.old_values + by)
+        return dataclasses.replace(moved, current=self.current + by)
+
+    def unsampled(self) -> Row:
+        """NaN for everything that only a sampled text has."""
+        nothing = np.full(len(self.ids), np.nan)
+        return dataclasses.replace(
+            self, advantages=nothing, rollout=nothing, old=nothing, reference=nothing
+        )
 
     def padded(self, tokens: int) -> Row:
         """``tokens`` masked tokens of garbage at the end."""
@@ -103,10 +120,13 @@ def leaves(
     def leaf(name: str) -> Tensor:
         return _tensor(rows, name, dtype or torch.float64).requires_grad_()
 
+    current_N = leaf("current")
+    if "values" in needs:
+        current_N = torch.full_like(current_N, torch.nan).requires_grad_()
     return _inputs(
         rows,
         needs,
-        logprobs_N=leaf("current"),
+        logprobs_N=current_N,
         entropy_N=leaf("entropy"),
         values_N=leaf("values"),
     )
@@ -131,7 +151,7 @@ class TinyPolicy:
 
     def __init__(self) -> None:
         rng = np.random.default_rng(23)
-        self.parameters: NDArray[np.float64] = rng.normal(size=2 * _V * _H + _H)
+        self.parameters: NDArray[np.float64] = rng.normal(size=PARAMETERS)
 
     def value(self, loss: Loss, batches: Sequence[Sequence[Row]]) -> float:
         """Sum over all tokens of numerator x weight, as a trainer forms it."""
@@ -178,12 +198,13 @@ class TinyPolicy:
         hidden_NH = torch.tanh(embed_VH[_tensor(rows, "ids", torch.int64)])
         logp_NV = torch.log_softmax(hidden_NH @ head_HV, dim=-1)
         labels_N = _tensor(rows, "labels", torch.int64)
+        current_N = logp_NV.gather(1, labels_N[:, None])[:, 0]
         return _inputs(
             rows,
             needs,
-            logprobs_N=logp_NV.gather(1, labels_N[:, None])[:, 0],
+            logprobs_N=torch.full_like(current_N, torch.nan) if "values" in needs else current_N,
             entropy_N=-(logp_NV.exp() * logp_NV).sum(dim=-1),
-            values_N=hidden_NH @ leaf[2 * _V * _H :],
+            values_N=hidden_NH @ leaf[HEAD],
         )
 
 
@@ -210,6 +231,7 @@ def _inputs(
         rollout_logprobs_N=floats("rollout"),
         trajectory_N=torch.tensor(np.concatenate([*trajectories, np.zeros(0)]), dtype=torch.int64),
         old_logprobs_N=floats("old") if "old_logprobs" in needs else None,
+        reference_logprobs_N=floats("reference") if "reference_logprobs" in needs else None,
         entropy_N=entropy_N if "entropy" in needs else None,
         values_N=values_N if values else None,
         old_values_N=floats("old_values") if values else None,
@@ -250,6 +272,7 @@ def _random_row(rng: np.random.Generator, trajectory: int, tokens: int | None = 
         current=current,
         rollout=current + rng.normal(0, 0.3, length),
         old=current + rng.normal(0, 0.3, length),
+        reference=current + rng.normal(0, 0.3, length),
         entropy=rng.uniform(0.1, 1.5, length),
         values=rng.normal(size=length),
         old_values=rng.normal(size=length),
