@@ -170,9 +170,7 @@ def test_icepop_example_keeps_its_denominator():
             ratio = (batch.logprobs_N - batch.old_logprobs_N).exp()
             return LossResult(per_token_N=-batch.advantages_N * ratio)
 
-    loss = Objective(
-        Ratio(), [("icepop", Fixed([1.0] * 3, mask))], KlConfig(), EntropyConfig()
-    )
+    loss = Objective(Ratio(), [("icepop", Fixed([1.0] * 3, mask))], KlConfig(), EntropyConfig())
     result, _ = run(loss, batch(old_logprobs_N=[-1.0, -2.0, -3.0]))
     assert (result.per_token_N / 3).sum().item() == pytest.approx(-1 / 3)
     assert result.stats["kept"].values_N.mean().item() == pytest.approx(1 / 3)
