@@ -33,8 +33,25 @@ def test_a_plugins_recipe_is_read_and_its_plugin_activated(toy):
 def test_extends_puts_the_parent_below_and_its_smoke_settings_are_inherited(toy):
     recipe = read("toy/small")
     assert origins(recipe) == ["recipe toy/base", "recipe toy/small"]
-    assert recipe.smoke is not None
-    assert recipe.smoke.origin == "smoke settings of toy/base"
+    assert [layer.origin for layer in recipe.smoke] == ["smoke settings of toy/base"]
+
+
+def test_smoke_settings_of_a_recipe_lie_over_those_of_the_one_it_extends(toy, site):
+    source = """
+        from axisrl.plugins import RecipeComponent, hookimpl
+
+        @hookimpl
+        def axisrl_recipes():
+            return [RecipeComponent(name="more", target="{module}:more.yaml",
+                                    smoke="{module}:smoke.yaml")]
+        """
+    files = {"more.yaml": "extends: toy/base\n", "smoke.yaml": "seed: 5\n"}
+    site.add("extra", source, files=files)
+    recipe = read("extra/more")
+    assert [layer.origin for layer in recipe.smoke] == [
+        "smoke settings of toy/base",
+        "smoke settings of extra/more",
+    ]
 
 
 def test_a_file_may_extend_a_recipe_and_a_file_beside_it(toy, tmp_path):
@@ -77,8 +94,7 @@ def test_a_list_of_extends_begins_with_a_recipe_and_lays_the_others_over_it(toy,
 def test_smoke_settings_are_the_recipes_whatever_presets_lie_over_it(toy, tmp_path):
     (tmp_path / "a.yaml").write_text("extends: [toy/small, toy/wide]\n")
     recipe = read(tmp_path / "a.yaml")
-    assert recipe.smoke is not None
-    assert recipe.smoke.origin == "smoke settings of toy/base"
+    assert [layer.origin for layer in recipe.smoke] == ["smoke settings of toy/base"]
 
 
 def test_a_file_may_be_extended_twice_where_that_is_no_circle(tmp_path):

@@ -118,12 +118,13 @@ def _merge(request: RunRequest, recipe: Recipe, settings: list[Layer]) -> Layers
     for layer in recipe.layers:
         layers.add(expand(RunConfig, layer.tree), layer.origin)
     if request.smoke:
-        if recipe.smoke is None:
+        if not recipe.smoke:
             raise UsageError(
                 f"recipe {recipe.name} has no smoke settings",
                 fix="leave out --smoke, or give smaller sizes with key=value",
             )
-        layers.add(expand(RunConfig, recipe.smoke.tree), recipe.smoke.origin)
+        for layer in recipe.smoke:
+            layers.add(expand(RunConfig, layer.tree), layer.origin)
     for layer in settings:
         layers.add(expand(RunConfig, layer.tree), layer.origin)
     for argument in request.overrides:

@@ -44,8 +44,9 @@ class Recipe:
 
     name: str
     layers: tuple[Layer, ...]
-    smoke: Layer | None
-    """The overlay of ``--smoke``: the nearest one in the chain of recipes."""
+    smoke: tuple[Layer, ...]
+    """The overlays of ``--smoke`` along the chain of recipes, in the order of ``layers``: a recipe
+    that has its own says no more than what it changes in the one it extends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def read_recipe(ref: str, manager: PluginManager) -> Recipe:
     source = _locate(ref, manager, Path(), "recipe")
     _refuse_preset(source, f"give it to a recipe: axisrl run RECIPE --config {source.name}")
     layers, smoke = _stack(source, manager, (), whole=True)
-    return Recipe(source.run_of or source.name, tuple(layers), smoke)
+    return Recipe(source.run_of or source.name, tuple(layers), tuple(smoke))
 
 
 def read_settings(ref: str, manager: PluginManager) -> list[Layer]:
@@ -86,8 +87,8 @@ def read_settings(ref: str, manager: PluginManager) -> list[Layer]:
 
 def _stack(
     source: _Source, manager: PluginManager, above: tuple[Path, ...], *, whole: bool
-) -> tuple[list[Layer], Layer | None]:
-    """The layers of ``source``, its own on top, and the nearest smoke settings.
+) -> tuple[list[Layer], list[Layer]]:
+    """The layers of ``source`` and its smoke settings, its own on top.
 
     ``whole`` when it is a recipe and not settings for one; ``above`` are the files whose
     ``extends`` led here.
@@ -99,7 +100,7 @@ def _stack(
     origin = _origin(source, whole=whole)
     tree = read_tree(source.path, origin)
     layers: list[Layer] = []
-    smoke = _smoke(source) if whole else None
+    smoke: list[Layer] = []
     for position, ref in enumerate(_extended(tree.pop("extends", None), origin)):
         below = _locate(ref, manager, source.path.parent, "extends")
         first = whole and position == 0
@@ -109,8 +110,9 @@ def _stack(
             _refuse_recipe(below, "put it first in the `extends` of a recipe")
         found, inherited = _stack(below, manager, seen, whole=first)
         layers += found
-        smoke = smoke or inherited
-    return [*layers, Layer(tree, origin, source.plugin)], smoke
+        smoke += inherited
+    own = _smoke(source) if whole else []
+    return [*layers, Layer(tree, origin, source.plugin)], [*smoke, *own]
 
 
 def _origin(source: _Source, *, whole: bool) -> str:
@@ -205,11 +207,11 @@ def _project_plugins(path: Path) -> list[str]:
     return list(points)
 
 
-def _smoke(source: _Source) -> Layer | None:
+def _smoke(source: _Source) -> list[Layer]:
     if source.smoke is None:
-        return None
+        return []
     origin = f"smoke settings of {source.name}"
-    return Layer(read_tree(_data_file(source.smoke, source.name), origin), origin)
+    return [Layer(read_tree(_data_file(source.smoke, source.name), origin), origin)]
 
 
 def _data_file(target: str, recipe: str) -> Path:
