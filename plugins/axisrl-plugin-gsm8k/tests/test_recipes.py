@@ -1,4 +1,4 @@
-"""The recipes keep the settings they promise, and the smoke run of either one learns."""
+"""The recipes keep the settings they promise, and the smoke run of either algorithm learns."""
 
 import json
 from statistics import mean
@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("axisrl_local", reason="the recipes need axisrl-plugin-local")
 pytest.importorskip("axisrl_grpo", reason="the recipes need axisrl-plugin-grpo")
+pytest.importorskip("axisrl_ppo", reason="the recipes need axisrl-plugin-ppo")
 
 from axisrl.config.load import RunRequest, load_run
 from axisrl.config.recipe import read_recipe
@@ -14,7 +15,9 @@ from axisrl.errors import PluginError
 from axisrl.plugins.manager import PluginManager
 from axisrl.runtime.driver import RunOptions, run
 
-RECIPES = ["gsm8k/grpo", "gsm8k/grpo-cpu"]
+RECIPES = ["gsm8k/grpo", "gsm8k/grpo-cpu", "gsm8k/ppo", "gsm8k/ppo-cpu"]
+LOCAL_PAIR = ("engine=local/engine", "trainer=local/trainer")
+PAIRS = [("gsm8k/ppo", "gsm8k/grpo"), ("gsm8k/ppo-cpu", "gsm8k/grpo-cpu")]
 
 
 def load(recipe, *overrides, smoke=False):
@@ -45,10 +48,46 @@ def test_the_gpu_recipe_has_the_published_settings():
     assert tree["rollout"]["group_size"] == 8
 
 
-@pytest.mark.parametrize("overrides", [("engine=local/engine", "trainer=local/trainer")])
-def test_the_gpu_recipe_is_valid_with_the_local_pair(overrides):
-    loaded, _ = load("gsm8k/grpo", *overrides)
+@pytest.mark.parametrize(
+    ("recipe", "overrides"),
+    [
+        ("gsm8k/grpo", LOCAL_PAIR),
+        ("gsm8k/ppo", (*LOCAL_PAIR, "value.trainer=local/trainer")),
+    ],
+)
+def test_the_gpu_recipes_are_valid_with_the_local_pair(recipe, overrides):
+    loaded, _ = load(recipe, *overrides)
     assert loaded.config.groups_per_window == 256
+
+
+@pytest.mark.parametrize(("ppo", "grpo"), PAIRS)
+def test_ppo_differs_from_grpo_in_advantage_and_loss_value_model_and_their_values(ppo, grpo):
+    manager = PluginManager.discover()
+    *below, own = read_recipe(ppo, manager).layers
+    assert below == list(read_recipe(grpo, manager).layers)
+    assert set(own.tree) == {"advantage", "loss", "value"}
+    value = own.tree["value"]
+    assert (own.tree["advantage"]["use"], own.tree["loss"]["use"]) == ("ppo/gae", "ppo/ppo")
+    assert value["loss"] == {"use": "ppo/value", "clip": 0.2}
+    assert set(value) == {"loss", "trainer"}
+    assert value["trainer"]["use"] == below[-1].tree["trainer"]["use"]
+
+
+def test_ppo_runs_with_gamma_1_lambda_1_clip_02_and_no_dual_clip():
+    config = load("gsm8k/ppo-cpu")[0].config
+    assert (config.advantage.options["gamma"], config.advantage.options["lam"]) == (1.0, 1.0)
+    loss = config.loss.options
+    assert (loss["clip_low"], loss["clip_high"], loss["dual_clip"]) == (0.2, 0.2, None)
+    assert config.value.loss.options["clip"] == 0.2
+
+
+@pytest.mark.parametrize(("ppo", "grpo"), PAIRS)
+def test_the_smoke_settings_of_ppo_are_those_of_grpo_and_a_trainer_of_the_value_model(ppo, grpo):
+    manager = PluginManager.discover()
+    *below, own = read_recipe(ppo, manager).smoke
+    assert below == list(read_recipe(grpo, manager).smoke)
+    trainer = below[-1].tree["trainer"]
+    assert own.tree == {"value": {"trainer": trainer}}
 
 
 def test_the_cpu_recipe_evaluates_on_tasks_it_never_trains_on():
@@ -59,15 +98,16 @@ def test_the_cpu_recipe_evaluates_on_tasks_it_never_trains_on():
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_the_smoke_settings_are_the_same_run_for_either_recipe(recipe):
+def test_the_smoke_settings_are_the_same_run_for_every_recipe(recipe):
     config = load(recipe, smoke=True)[0].config
     assert config.model.name == "tiny"
     assert (config.engine.use, config.trainer.use) == ("local/engine", "local/trainer")
     assert config.train.updates <= 30
 
 
-def test_the_smoke_run_raises_its_reward(tmp_path):
-    loaded, manager = load("gsm8k/grpo-cpu", smoke=True)
+@pytest.mark.parametrize("recipe", ["gsm8k/grpo-cpu", "gsm8k/ppo-cpu"])
+def test_the_smoke_run_raises_its_reward(tmp_path, recipe):
+    loaded, manager = load(recipe, smoke=True)
     options = RunOptions(
         run_dir=tmp_path / "run",
         resume=False,

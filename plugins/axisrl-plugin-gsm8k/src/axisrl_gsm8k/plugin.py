@@ -83,7 +83,7 @@ def axisrl_rewards() -> Iterable[RewardComponent]:
 
 @hookimpl
 def axisrl_recipes() -> Iterable[RecipeComponent]:
-    """GRPO on GPUs and on a laptop."""
+    """GRPO and PPO, on GPUs and on a laptop."""
     return [
         RecipeComponent(
             name="grpo",
@@ -96,5 +96,17 @@ def axisrl_recipes() -> Iterable[RecipeComponent]:
             target="axisrl_gsm8k:configs/grpo-cpu.yaml",
             summary="SmolLM2-135M-Instruct on small sums with GRPO, on a CPU in minutes",
             smoke="axisrl_gsm8k:configs/smoke.yaml",
+        ),
+        RecipeComponent(
+            name="ppo",
+            target="axisrl_gsm8k:configs/ppo.yaml",
+            summary="gsm8k/grpo with PPO and a value model",
+            smoke="axisrl_gsm8k:configs/ppo-smoke.yaml",
+        ),
+        RecipeComponent(
+            name="ppo-cpu",
+            target="axisrl_gsm8k:configs/ppo-cpu.yaml",
+            summary="gsm8k/grpo-cpu with PPO and a value model",
+            smoke="axisrl_gsm8k:configs/ppo-smoke.yaml",
         ),
     ]
