@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from axisrl.protocols.loss import LossInputs, LossResult
+from axisrl.protocols.loss import Level, LossInputs, LossResult
 from axisrl.protocols.model import ModelSource
 from axisrl.runtime.batch import with_weights
 from axisrl.runtime.trajectory import Trajectory
@@ -39,6 +39,10 @@ _COLUMNS = (
     "versions",
     "temperature",
     "weights",
+    "old_logprobs",
+    "reference_logprobs",
+    "returns",
+    "old_values",
 )
 
 
@@ -122,6 +126,7 @@ class PullLoss:
     """Minus the advantage times the log-probability: raises what has advantage 1."""
 
     needs: frozenset[str] = frozenset()
+    level: Level = "token"
     aggregation: Aggregation = "token_mean"
     sequence_norm: int = 1
 
@@ -140,6 +145,7 @@ class RatioLoss:
     """Needs the old log-probabilities and remembers how far the current ones are from them."""
 
     needs: frozenset[str] = frozenset({"old_logprobs"})
+    level: Level = "token"
     aggregation: Aggregation = "token_mean"
     sequence_norm: int = 1
     worst: list[float] = field(default_factory=list)
@@ -159,3 +165,25 @@ class RatioLoss:
         return LossResult(
             per_token_N=torch.where(batch.mask_N, -advantages_N * gap_N.exp(), zeros_N)
         )
+
+
+@dataclass(slots=True)
+class ValueLoss:
+    """Squared distance of the value from the return; keeps the inputs it got."""
+
+    needs: frozenset[str] = frozenset({"values"})
+    level: Level = "token"
+    aggregation: Aggregation = "token_mean"
+    sequence_norm: int = 1
+    seen: list[LossInputs] = field(default_factory=list)
+
+    def __call__(self, batch: LossInputs) -> LossResult:
+        """``(V - R)^2`` where trained, 0 elsewhere. Raises ``ValueError`` without either."""
+        import torch
+
+        self.seen.append(batch)
+        if batch.values_N is None or batch.returns_N is None:
+            raise ValueError("a value loss got no values or no returns")
+        zeros_N = torch.zeros_like(batch.values_N)
+        gap_N = torch.where(batch.mask_N, batch.values_N - batch.returns_N, zeros_N)
+        return LossResult(per_token_N=gap_N.square())

@@ -1,4 +1,5 @@
 """What a :class:`axisrl.protocols.TrainerBackend` promises. It does not measure speed or memory.
+Value models and frozen models are in :mod:`axisrl.testing.trainer_roles`.
 
 A distribution's temperature is checked from outside: over all labels of one position the
 probabilities sum to 1, and those at temperature T are those at 1, raised to 1/T and normalised.
@@ -7,16 +8,14 @@ probabilities sum to 1, and those at temperature T are those at 1, raised to 1/T
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from axisrl.plugins.components import TrainerComponent
 from axisrl.protocols.trainer import TrainerBackend
-from axisrl.testing.cases import TrainerCase
-from axisrl.testing.harness import CheckSkipped, Subject, Suite, require, require_close
+from axisrl.testing import trainer_roles
+from axisrl.testing.harness import CheckSkipped, Suite, require, require_close
 from axisrl.testing.sequences import (
     PullLoss,
     RatioLoss,
@@ -26,9 +25,9 @@ from axisrl.testing.sequences import (
     trained,
     vocabulary,
 )
+from axisrl.testing.trainer_roles import TrainerSubject, started
 from axisrl.types import FloatArray, ModelSpec, PackedBatch, Sample
 
-TrainerSubject = Subject[TrainerCase]
 _PROVIDES = frozenset({"old_logprobs", "entropy", "values"})
 _TEMPERATURES = (1.0, 0.7, 1.3)
 _MEANINGLESS = ("advantages", "rollout_logprobs", "temperature", "weights")
@@ -36,7 +35,7 @@ _MEANINGLESS = ("advantages", "rollout_logprobs", "temperature", "weights")
 
 def logprobs_are_of_a_distribution_at_its_temperature(subject: TrainerSubject) -> None:
     """Over the whole vocabulary they sum to 1, and follow from those at temperature 1."""
-    with _started(subject) as (trainer, model):
+    with started(subject) as (trainer, model):
         at = {t: _over_vocabulary(trainer, model, t) for t in _TEMPERATURES}
     for temperature, logprobs in at.items():
         require(bool((logprobs <= 1e-6).all()), f"at temperature {temperature} one is above 0")
@@ -50,7 +49,7 @@ def logprobs_are_of_a_distribution_at_its_temperature(subject: TrainerSubject) -
 
 def logprobs_are_zero_where_masked(subject: TrainerSubject) -> None:
     """One float32 array (N,) a batch, finite, 0 at masked positions."""
-    with _started(subject) as (trainer, model):
+    with started(subject) as (trainer, model):
         batches = [packed(random_samples(model, n, seed=n)) for n in (1, 4)]
         for batch, logprobs in zip(batches, trainer.logprobs(batches), strict=True):
             require(logprobs.shape == (batch.tokens,), f"shape {logprobs.shape}")
@@ -62,7 +61,7 @@ def logprobs_are_zero_where_masked(subject: TrainerSubject) -> None:
 
 def packing_changes_no_logprob(subject: TrainerSubject) -> None:
     """Rows together give what each gives alone: nothing is attended across rows."""
-    with _started(subject) as (trainer, model):
+    with started(subject) as (trainer, model):
         samples = random_samples(model, 6)
         whole = packed(samples)
         together = trained(whole, trainer.logprobs([whole])[0])
@@ -73,7 +72,7 @@ def packing_changes_no_logprob(subject: TrainerSubject) -> None:
 
 def steps_learn(subject: TrainerSubject) -> None:
     """A loss that pulls tokens up raises their log-probability; the statistics add up."""
-    with _started(subject) as (trainer, model):
+    with started(subject) as (trainer, model):
         samples = random_samples(model, 4)
         batch = packed(samples)
         before = trained(batch, trainer.logprobs([batch])[0])
@@ -93,12 +92,12 @@ def steps_learn(subject: TrainerSubject) -> None:
 
 def micro_batches_change_no_step(subject: TrainerSubject) -> None:
     """One batch of all rows, and rows in another order over three batches."""
-    with _started(subject) as (trainer, model):
+    with started(subject) as (trainer, model):
         samples = random_samples(model, 6)
         whole = trainer.step([packed(samples)], PullLoss())
         want = _logprobs(trainer, samples)
     parts = [packed(samples[i::3][::-1]) for i in range(3)]
-    with _started(subject) as (trainer, _):
+    with started(subject) as (trainer, _):
         split = trainer.step(parts, PullLoss())
         got = _logprobs(trainer, samples)
     scale = max(1.0, whole.grad_norm)
@@ -112,7 +111,7 @@ def masked_positions_may_hold_nan(subject: TrainerSubject) -> None:
     """Columns of NaN where masked change no weight and make no metric NaN."""
     digests = []
     for poison in (None, float("nan")):
-        with _started(subject) as (trainer, model):
+        with started(subject) as (trainer, model):
             batch = packed(random_samples(model, 4))
             if poison is not None:
                 batch = _poisoned(batch, poison)
@@ -128,7 +127,7 @@ def the_first_update_has_ratio_one(subject: TrainerSubject) -> None:
     if "old_logprobs" not in subject.build().provides:
         raise CheckSkipped("it provides no old log-probabilities")
     loss = RatioLoss()
-    with _started(subject) as (trainer, model):
+    with started(subject) as (trainer, model):
         samples = random_samples(model, 4)
         trainer.step([packed(samples[:1]), packed(samples[1:])], loss)
     require(loss.worst == [0.0, 0.0], f"the log-ratio is off by {loss.worst}, not exactly 0")
@@ -136,7 +135,7 @@ def the_first_update_has_ratio_one(subject: TrainerSubject) -> None:
 
 def no_weight_is_no_gradient(subject: TrainerSubject) -> None:
     """Tokens of weight 0 leave a gradient of norm 0, and finite weights."""
-    with _started(subject) as (trainer, model):
+    with started(subject) as (trainer, model):
         batch = packed(random_samples(model, 3))
         columns = dict(batch.columns) | {"weights": np.zeros(batch.tokens, np.float32)}
         stats = trainer.step([dataclasses.replace(batch, columns=columns)], PullLoss())
@@ -149,12 +148,12 @@ def save_and_load_continue_bit_for_bit(subject: TrainerSubject) -> None:
     """A trainer that loads after one step goes on as the one that never stopped."""
     folder = subject.work_dir / "checkpoint"
     folder.mkdir()
-    with _started(subject) as (trainer, model):
+    with started(subject) as (trainer, model):
         batches = [packed(random_samples(model, 3, seed=seed)) for seed in range(3)]
         trainer.step([batches[0]], PullLoss())
         trainer.save(folder)
         want = [_step_digest(trainer, batch) for batch in batches[1:]]
-    with _started(subject) as (trainer, _):
+    with started(subject) as (trainer, _):
         trainer.load(folder)
         got = [_step_digest(trainer, batch) for batch in batches[1:]]
     require(got == want, f"after load the next steps gave {got} instead of {want}")
@@ -162,7 +161,7 @@ def save_and_load_continue_bit_for_bit(subject: TrainerSubject) -> None:
 
 def weight_updates_name_version_and_checksum(subject: TrainerSubject) -> None:
     """The checksum is of the weights: the same twice, another one after a step."""
-    with _started(subject) as (trainer, model):
+    with started(subject) as (trainer, model):
         first, again = trainer.weight_update(1), trainer.weight_update(2)
         trainer.step([packed(random_samples(model, 3))], PullLoss())
         stepped = trainer.weight_update(3)
@@ -181,7 +180,7 @@ def same_seed_same_weights(subject: TrainerSubject) -> None:
     """Two trainers after the same step hold the same bits."""
     digests = []
     for _ in range(2):
-        with _started(subject) as (trainer, model):
+        with started(subject) as (trainer, model):
             digests.append(_step_digest(trainer, packed(random_samples(model, 4))))
     require(digests[0] == digests[1], f"two trainers hold {digests}")
 
@@ -196,36 +195,27 @@ def stop_is_idempotent(subject: TrainerSubject) -> None:
     trainer.stop()
 
 
+POLICY_CHECKS = (
+    logprobs_are_of_a_distribution_at_its_temperature,
+    logprobs_are_zero_where_masked,
+    packing_changes_no_logprob,
+    steps_learn,
+    micro_batches_change_no_step,
+    masked_positions_may_hold_nan,
+    the_first_update_has_ratio_one,
+    no_weight_is_no_gradient,
+    save_and_load_continue_bit_for_bit,
+    weight_updates_name_version_and_checksum,
+    same_seed_same_weights,
+    stop_is_idempotent,
+)
+
+
 class TrainerSuite(Suite):
     """Tries a trainer backend with ``TrainerCase``s."""
 
     kind = "trainer"
-    checks = (
-        logprobs_are_of_a_distribution_at_its_temperature,
-        logprobs_are_zero_where_masked,
-        packing_changes_no_logprob,
-        steps_learn,
-        micro_batches_change_no_step,
-        masked_positions_may_hold_nan,
-        the_first_update_has_ratio_one,
-        no_weight_is_no_gradient,
-        save_and_load_continue_bit_for_bit,
-        weight_updates_name_version_and_checksum,
-        same_seed_same_weights,
-        stop_is_idempotent,
-    )
-
-
-@contextmanager
-def _started(subject: TrainerSubject) -> Iterator[tuple[TrainerBackend, ModelSpec]]:
-    model = model_spec(subject)
-    context = subject.context(services={**subject.case.services, "model": model})
-    trainer: TrainerBackend = subject.build(context)
-    trainer.start(model, total_steps=4)
-    try:
-        yield trainer, model
-    finally:
-        trainer.stop()
+    checks = (*POLICY_CHECKS, *trainer_roles.CHECKS)
 
 
 def _logprobs(trainer: TrainerBackend, samples: list[Sample]) -> FloatArray:

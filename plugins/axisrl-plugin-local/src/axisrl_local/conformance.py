@@ -5,6 +5,14 @@ from __future__ import annotations
 from axisrl.testing.cases import EngineCase, ModelCase, TrainerCase
 
 _LEARNING_RATE = 1e-3
+_LORA = {"rank": 4, "alpha": 8}
+_LORA_RATE = 1e-2
+"""B starts at 0: a step must move it far enough to be seen."""
+
+
+def _lora(**options: object) -> dict[str, object]:
+    return {"lr": _LORA_RATE, "lora": {**_LORA, **options}}
+
 
 CASES = [
     ModelCase(use="local/tiny"),
@@ -22,7 +30,27 @@ CASES = [
         max_context=256,
         trainer_options={"lr": _LEARNING_RATE, "transport": "disk"},
     ),
+    EngineCase(
+        use="local/engine",
+        label="merged adapter",
+        options={"max_batch": 16, "max_context": 256},
+        max_context=256,
+        trainer_options=_lora(),
+    ),
+    EngineCase(
+        use="local/engine",
+        label="adapter alone",
+        options={"max_batch": 16, "max_context": 256},
+        max_context=256,
+        trainer_options=_lora(update="adapter"),
+    ),
     TrainerCase(use="local/trainer", options={"lr": _LEARNING_RATE}),
+    TrainerCase(use="local/trainer", label="merged adapter", options=_lora()),
+    TrainerCase(
+        use="local/trainer",
+        label="adapter alone",
+        options=_lora(update="adapter", targets=["q_proj", "up_proj"]) | {"recompute": True},
+    ),
     TrainerCase(
         use="local/trainer",
         label="recompute, small chunks",

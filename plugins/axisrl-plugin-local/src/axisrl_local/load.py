@@ -113,7 +113,7 @@ def save_model(model: Any, folder: Path, weights: Mapping[str, Tensor] | None = 
     save_file(contiguous, folder / "model.safetensors", metadata={"format": "pt"})
     model.config.architectures = [type(model).__name__]  # a folder made from GGUF may lack it
     model.config.save_pretrained(folder)
-    if model.generation_config is not None:  # a value model has none
+    if model.can_generate():  # a value model cannot
         model.generation_config.save_pretrained(folder)
 
 

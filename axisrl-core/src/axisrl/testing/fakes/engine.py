@@ -25,8 +25,10 @@ from axisrl.testing.fakes.weights import weights_checksum
 from axisrl.types import (
     BuildContext,
     FinishReason,
+    FloatArray,
     GenerateRequest,
     GenerateResult,
+    IntArray,
     ModelSpec,
     WeightAck,
     WeightUpdate,
@@ -69,7 +71,7 @@ class ScriptedEngineConfig(Config):
 
 
 class ScriptedEngine:
-    """A :class:`axisrl.protocols.RolloutEngine`. ``script`` overrides the config's replies."""
+    """A :class:`axisrl.protocols.ScoringEngine`. ``script`` overrides the config's replies."""
 
     def __init__(
         self,
@@ -83,6 +85,8 @@ class ScriptedEngine:
         self.tokenizer = CharTokenizer()
         self.requests: list[GenerateRequest] = []
         """Every request, in order of arrival."""
+        self.scored: list[tuple[IntArray, float]] = []
+        """Ids and temperature of every ``score``."""
         self.updates: list[WeightUpdate] = []
         self.version = 0
         self.peak = 0
@@ -118,6 +122,17 @@ class ScriptedEngine:
             return await self._answer(request, room, aborted)
         finally:
             del self._running[request.id]
+
+    async def score(self, ids: IntArray, temperature: float) -> FloatArray:
+        """The uniform policy's. Raises ``EngineFailure`` for ids longer than the context."""
+        self.scored.append((ids, temperature))
+        if not 0 < len(ids) <= self.config.max_context:
+            raise EngineFailure(
+                f"{len(ids)} tokens cannot be scored in {self.config.max_context}",
+                fix="raise max_context or shorten the text",
+            )
+        uniform = -math.log(self.tokenizer.vocab_size)
+        return np.full(len(ids) - 1, uniform, np.float32)
 
     async def abort(self, session: str | None = None) -> int:
         """End the running requests of a session, or all. Returns once they are over."""
