@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from axisrl.errors import EngineFailure, WeightSyncError
-from axisrl.testing import EngineCase, EngineSuite
+from axisrl.plugins import EngineComponent
+from axisrl.testing import CheckSkipped, EngineCase, EngineSuite
 from axisrl.testing import engine as checks
 from axisrl.testing.fakes import CharTokenizer
 from axisrl.types import GenerateResult, StepStats, WeightAck, WeightUpdate
@@ -182,6 +183,12 @@ class Good:
             finish_reason=reason,
         )
 
+    async def score(self, ids, temperature):
+        if len(ids) > CONTEXT:
+            raise EngineFailure("no room")
+        logp = distribution(self.bias, temperature)
+        return logp[ids[1:]].astype(np.float32)
+
 
 class LogprobsAreProbabilities(Good):
     def result(self, ids, logprobs, reason):
@@ -316,6 +323,38 @@ class RunsOver(Good):
         return self.result(ids, [-1.0] * len(ids), "length")
 
 
+class ScoresTheFirstToken(Good):
+    async def score(self, ids, temperature):
+        scores = await super().score(ids, temperature)
+        return np.append(np.float32(0), scores)
+
+
+class ScoresAtTemperatureOne(Good):
+    async def score(self, ids, temperature):
+        return await super().score(ids, 1.0)
+
+
+class ScoresTheModelItStartedWith(Good):
+    async def score(self, ids, temperature):
+        return distribution(1.0, temperature)[ids[1:]].astype(np.float32)
+
+
+class ScoringDisturbsRequests(Good):
+    async def score(self, ids, temperature):
+        self.bias += 5.0
+        return await super().score(ids, temperature)
+
+
+class RequestsDisturbScores(Good):
+    async def score(self, ids, temperature):
+        return await super().score(ids, temperature) - np.float32(len(self.running))
+
+
+class ScoresAnything(Good):
+    async def score(self, ids, temperature):
+        return (await super().score(ids[:CONTEXT], temperature))[:CONTEXT]
+
+
 BROKEN = [
     (checks.results_are_whole, LogprobsAreProbabilities, "log-probabilities"),
     (checks.results_are_whole, ForgetsAVersion, "versions for"),
@@ -339,6 +378,12 @@ BROKEN = [
     (checks.updates_are_refused_while_requests_run, LoadsUnderRequests, "under a running request"),
     (checks.a_full_context_is_refused, TakesAnyPrompt, "a prompt of 64 tokens was taken"),
     (checks.a_full_context_is_refused, RunsOver, "50 tokens where 3 fit"),
+    (checks.scores_are_the_trainers, ScoresTheFirstToken, "tokens scored as"),
+    (checks.scores_are_the_trainers, ScoresAtTemperatureOne, r"at temperature 0\.7: off by"),
+    (checks.scores_are_the_trainers, ScoresTheModelItStartedWith, r"at temperature 1\.0: off by"),
+    (checks.scoring_leaves_requests_alone, ScoringDisturbsRequests, "beside scores"),
+    (checks.scoring_leaves_requests_alone, RequestsDisturbScores, "scores beside requests: off"),
+    (checks.texts_that_do_not_fit_are_not_scored, ScoresAnything, "65 tokens were scored"),
 ]
 
 
@@ -373,6 +418,31 @@ def test_an_engine_that_can_be_stopped_only_once_is_caught(trial, tmp_path):
 
     with pytest.raises(RuntimeError, match="already stopped"):
         trial(checks.stop_is_idempotent, CASE, builder=world(StopsOnce, tmp_path))
+
+
+class ScoresNothing(Good):
+    score = None
+
+    def __getattribute__(self, name):
+        if name == "score":
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+
+def test_an_engine_that_does_not_score_is_not_asked_to(trial, tmp_path):
+    with pytest.raises(CheckSkipped, match="does not score"):
+        trial(checks.scores_are_the_trainers, CASE, builder=world(ScoresNothing, tmp_path))
+
+
+def test_an_engine_that_says_it_scores_and_cannot_is_caught(trial, tmp_path):
+    says = EngineComponent(name="engine", target="toy:Engine", scores=True)
+    trial.fails(
+        checks.scores_are_the_trainers,
+        CASE,
+        told="no method score",
+        says=says,
+        builder=world(ScoresNothing, tmp_path),
+    )
 
 
 def test_every_check_catches_something():

@@ -15,11 +15,21 @@ torch = pytest.importorskip("torch", reason="losses are torch")
 
 from axisrl.plugins import TrainerComponent  # noqa: E402
 from axisrl.protocols import LossInputs  # noqa: E402
-from axisrl.testing import TrainerCase, TrainerSuite  # noqa: E402
+from axisrl.testing import TrainerCase  # noqa: E402
 from axisrl.testing import trainer as checks  # noqa: E402
+from axisrl.testing.harness import Suite  # noqa: E402
 from axisrl.types import Metric, StepStats, TensorMeta, WeightUpdate  # noqa: E402
 
 CASE = TrainerCase(use="toy/trainer", model="toy/model")
+
+
+class PolicySuite(Suite):
+    """The suite without value models and frozen ones: those are in test_trainer_roles."""
+
+    kind = "trainer"
+    checks = checks.POLICY_CHECKS
+
+
 DESCRIPTOR = TrainerComponent(name="trainer", target="toy:Trainer", transports=("disk",))
 SIZE = 11
 
@@ -297,7 +307,7 @@ def world(make):
 
 
 def test_a_good_trainer_passes_every_check(trial):
-    trial.passes(TrainerSuite, CASE, says=DESCRIPTOR, builder=world(Good))
+    trial.passes(PolicySuite, CASE, says=DESCRIPTOR, builder=world(Good))
 
 
 @pytest.mark.parametrize(("check", "make", "told"), BROKEN)
@@ -306,7 +316,7 @@ def test_a_broken_trainer_is_caught(trial, check, make, told):
 
 
 def test_every_check_catches_something():
-    assert {check for check, _, _ in BROKEN} == set(TrainerSuite.checks)
+    assert {check for check, _, _ in BROKEN} == set(checks.POLICY_CHECKS)
 
 
 def test_a_trainer_without_old_logprobs_is_not_asked_for_them(trial):
@@ -314,4 +324,4 @@ def test_a_trainer_without_old_logprobs_is_not_asked_for_them(trial):
         provides = frozenset()
 
     skips = [checks.the_first_update_has_ratio_one]
-    trial.passes(TrainerSuite, CASE, says=DESCRIPTOR, builder=world(Bare), skips=skips)
+    trial.passes(PolicySuite, CASE, says=DESCRIPTOR, builder=world(Bare), skips=skips)

@@ -192,3 +192,18 @@ def test_updates_are_refused_while_requests_run(update):
 
     with pytest.raises(WeightSyncError, match="while 1 requests run"):
         asyncio.run(scene())
+
+
+def test_scores_are_uniform_and_what_was_scored_is_kept():
+    engine = ScriptedEngine()
+    ids = np.arange(4, dtype=np.int32)
+    scores = asyncio.run(engine.score(ids, 0.7))
+    assert scores.tolist() == pytest.approx([-math.log(TOKENIZER.vocab_size)] * 3)
+    assert engine.scored == [(ids, 0.7)]
+
+
+def test_a_text_longer_than_the_context_is_not_scored():
+    engine = ScriptedEngine(ScriptedEngineConfig(max_context=3))
+    assert len(asyncio.run(engine.score(np.zeros(3, np.int32), 1.0))) == 2
+    with pytest.raises(EngineFailure, match="4 tokens cannot be scored"):
+        asyncio.run(engine.score(np.zeros(4, np.int32), 1.0))

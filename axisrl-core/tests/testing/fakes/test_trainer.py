@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from axisrl.errors import CheckpointError, RunFailed
+from axisrl.errors import CheckpointError, ConfigError, EnvironmentProblem, RunFailed
 from axisrl.testing.fakes import ScriptedTrainer, ScriptedTrainerConfig
 from axisrl.testing.sequences import packed
 from axisrl.types import BuildContext, ModelSpec, Sample
@@ -31,10 +31,16 @@ def trainer(tmp_path):
     return started(tmp_path)
 
 
-def started(tmp_path, **options):
+def started(tmp_path, *, head="lm", total_steps=4, **options):
     made = ScriptedTrainer(ScriptedTrainerConfig(**options), BuildContext(run_dir=tmp_path))
-    made.start(ModelSpec(name="m", path=tmp_path), total_steps=4)
+    made.start(ModelSpec(name="m", path=tmp_path, head=head), total_steps=total_steps)
     return made
+
+
+def with_returns(value):
+    given = batch()
+    columns = {**given.columns, "returns": np.full(4, value, np.float32)}
+    return dataclasses.replace(given, columns=columns)
 
 
 def test_it_keeps_the_batches_and_losses_it_was_given(trainer):
@@ -96,3 +102,66 @@ def test_stop_removes_the_offered_weights_and_may_be_called_twice(trainer, tmp_p
     trainer.stop()
     trainer.stop()
     assert list(tmp_path.rglob("*.npy")) == []
+
+
+def test_batches_of_each_kind_of_pass_are_counted(trainer, tmp_path):
+    trainer.logprobs([batch(), batch()])
+    trainer.step([batch()], None)
+    value = started(tmp_path, head="value")
+    value.values([batch()])
+    assert trainer.passes == {"logprobs": 2, "step": 1}
+    assert value.passes == {"values": 1}
+
+
+def test_values_are_zero_where_masked_and_move_towards_the_returns(tmp_path):
+    trainer = started(tmp_path, head="value")
+    given = with_returns(2.0)
+    before = trainer.values([given])[0]
+    trainer.step([given], None)
+    after = trainer.values([given])[0]
+    assert before.tolist() == [0.0] * 4
+    assert after[0] == 0 and (after[1:] > 0).all()
+
+
+def test_values_that_are_the_returns_move_no_weight(tmp_path):
+    trainer = started(tmp_path, head="value")
+    trainer.step([with_returns(0.0)], None)
+    assert not trainer.weights.any()
+
+
+def test_a_value_model_needs_returns_and_a_policy_has_no_values(trainer, tmp_path):
+    with pytest.raises(ConfigError, match="no column 'returns'"):
+        started(tmp_path, head="value").step([batch()], None)
+    with pytest.raises(ConfigError, match="without a value head"):
+        trainer.values([batch()])
+
+
+def test_a_frozen_one_takes_weights_and_echoes_but_does_not_train(trainer, tmp_path):
+    frozen = started(tmp_path, total_steps=None)
+    trainer.step([batch()], None)
+    update = trainer.weight_update(3)
+    ack = frozen.update_weights(update)
+    assert (ack.version, ack.checksum) == (3, update.checksum)
+    assert frozen.weights.tolist() == trainer.weights.tolist()
+    assert frozen.updates == [update]
+    for attempt in (lambda: frozen.step([batch()], None), lambda: frozen.weight_update(1)):
+        with pytest.raises(EnvironmentProblem, match="frozen"):
+            attempt()
+
+
+def test_one_that_trains_takes_no_weights(trainer):
+    with pytest.raises(EnvironmentProblem, match="takes no weights"):
+        trainer.update_weights(trainer.weight_update(1))
+
+
+def test_a_frozen_one_saves_its_weights_alone(trainer, tmp_path):
+    frozen = started(tmp_path, total_steps=None)
+    trainer.step([batch()], None)
+    frozen.update_weights(trainer.weight_update(1))
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    frozen.save(folder)
+    other = started(tmp_path, total_steps=None)
+    other.load(folder)
+    assert [path.name for path in folder.iterdir()] == ["weights.npy"]
+    assert other.weights.tolist() == trainer.weights.tolist()
