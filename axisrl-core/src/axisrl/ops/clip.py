@@ -33,8 +33,10 @@ def clipped_ratio_loss(
     ratio_N = d_N.exp()
     plain_N = -advantages_N * ratio_N
     bounded_N = -advantages_N * ratio_N.clamp(1 - clip.low, 1 + clip.high)
-    loss_N = torch.maximum(plain_N, bounded_N)
-    stats = ratio_stats(d_N, bounded_N > plain_N)
+    clipped_N = bounded_N > plain_N
+    # torch.maximum would halve the gradient where rounding makes the two equal beyond the range.
+    loss_N = torch.where(clipped_N, bounded_N, plain_N)
+    stats = ratio_stats(d_N, clipped_N)
     if clip.dual is not None:
         floor_N = -clip.dual * advantages_N
         dual_N = (advantages_N < 0) & (loss_N > floor_N)

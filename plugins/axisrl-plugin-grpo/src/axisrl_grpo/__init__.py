@@ -1,3 +1,3 @@
-"""Group-relative advantages and the GRPO loss. The components are named in
-:mod:`axisrl_grpo.plugin`.
+"""Group-relative advantages and policy losses around the probability ratio. The components are
+named in :mod:`axisrl_grpo.plugin`.
 """

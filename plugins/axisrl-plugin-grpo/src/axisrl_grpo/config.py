@@ -1,11 +1,14 @@
-"""Options of the advantage and the loss. Imports no torch."""
+"""Options of the advantages and the losses. Imports no torch.
+
+What losses of several plugins share comes from :mod:`axisrl.config.losses`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from axisrl.config.base import Config
+from axisrl.config.losses import ClippedRatioLossConfig, LossConfig, RatioLossConfig
 from axisrl.types import Aggregation
 
 
@@ -24,36 +27,90 @@ class GroupAdvantageConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GrpoLossConfig(Config):
+class TurnAdvantageConfig(GroupAdvantageConfig):
+    """Options of ``grpo/turn``; ``eps`` and ``clip`` hold for each of its two parts."""
+
+    coef: float = 1.0
+    """Factor of a turn's own advantage beside the one of the whole rollout."""
+
+    def __post_init__(self) -> None:
+        GroupAdvantageConfig.__post_init__(self)
+        if not self.coef > 0:
+            raise ValueError(f"coef {self.coef} must be above 0; without turns use grpo/group")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GrpoLossConfig(ClippedRatioLossConfig):
     """Options of ``grpo/grpo``."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BoundedRatioConfig(RatioLossConfig):
+    """A policy loss whose ratio is clipped, without a dual clip."""
 
     clip_low: float = 0.2
     """The ratio is clipped below at 1 - clip_low."""
     clip_high: float = 0.2
-    """The ratio is clipped above at 1 + clip_high; larger than clip_low is DAPO's "clip higher"."""
-    dual_clip: float | None = None
-    """With a negative advantage a token loses at most this times its size; above 1, None is off."""
-    base: Literal["old", "rollout"] = "old"
-    """What the ratio is measured from: the trainer's log-probabilities before the window's updates,
-    or the ones recorded at sampling (no extra forward pass; the ratio then holds the mismatch
-    between engine and trainer)."""
-    aggregation: Aggregation = "token_mean"
-    """How tokens become one number; "sequence" means trajectory."""
-    sequence_norm: int = 0
-    """Fixed length, in tokens, of ``sequence_mean_token_sum_norm``; only there."""
+    """The ratio is clipped above at 1 + clip_high."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.clip_low <= 1 or self.clip_high < 0:
-            raise ValueError(
-                f"clip_low {self.clip_low} must be in [0, 1] and clip_high {self.clip_high} >= 0"
-            )
-        if self.dual_clip is not None and not self.dual_clip > 1:
-            raise ValueError(f"dual_clip {self.dual_clip} must be above 1, or null to turn it off")
-        fixed_length = self.aggregation == "sequence_mean_token_sum_norm"
-        if fixed_length and self.sequence_norm < 1:
-            raise ValueError(f"aggregation {self.aggregation} needs sequence_norm, a length >= 1")
-        if not fixed_length and self.sequence_norm:
-            raise ValueError(
-                f"sequence_norm {self.sequence_norm} has no effect with aggregation "
-                f"{self.aggregation}; it belongs to sequence_mean_token_sum_norm"
-            )
+        RatioLossConfig.__post_init__(self)
+        _check_clip(self.clip_low, self.clip_high)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grpo2LossConfig(BoundedRatioConfig):
+    """Options of ``grpo/grpo2``."""
+
+    soft_clip: float = 3.0
+    """With a negative advantage a ratio above 1 weighs at most this much, and keeps its
+    gradient."""
+
+    def __post_init__(self) -> None:
+        BoundedRatioConfig.__post_init__(self)
+        if not self.soft_clip >= 1:
+            raise ValueError(f"soft_clip {self.soft_clip} must be 1 or more: it caps ratios over 1")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GspoLossConfig(BoundedRatioConfig):
+    """Options of ``grpo/gspo``."""
+
+    clip_low: float = 3e-4
+    """The ratio of a trajectory is clipped below at 1 - clip_low."""
+    clip_high: float = 4e-4
+    """The ratio of a trajectory is clipped above at 1 + clip_high. A mean over many tokens moves
+    far less than one token does, so both are far smaller than a token's."""
+    aggregation: Aggregation = "sequence_mean_token_mean"
+    """How tokens become one number; "sequence" means trajectory."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CispoLossConfig(BoundedRatioConfig):
+    """Options of ``grpo/cispo``."""
+
+    clip_low: float = 1.0
+    """The ratio is clipped below at 1 - clip_low; 1 sets no lower bound, as in the paper."""
+    clip_high: float = 1.0
+    """The ratio is clipped above at 1 + clip_high; 1 is truncated importance sampling's cap of
+    2."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kimi25LossConfig(LossConfig):
+    """Options of ``grpo/kimi2-5``; its ratio is always measured from the rollout."""
+
+    clip_low: float = 0.5
+    """A token whose ratio is below 1 - clip_low gets no gradient."""
+    clip_high: float = 1.0
+    """A token whose ratio is above 1 + clip_high gets no gradient."""
+
+    def __post_init__(self) -> None:
+        LossConfig.__post_init__(self)
+        _check_clip(self.clip_low, self.clip_high)
+
+
+def _check_clip(low: float, high: float) -> None:
+    """Raise ``ValueError`` for a range that is none."""
+    if not 0 <= low <= 1 or not high >= 0:
+        raise ValueError(f"clip_low {low} must be in [0, 1] and clip_high {high} >= 0")

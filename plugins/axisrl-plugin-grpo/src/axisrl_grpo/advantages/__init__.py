@@ -1,0 +1,1 @@
+"""One file an advantage; each opens with its formula, its paper and the test that pins it."""

@@ -1,0 +1,41 @@
+"""The plugin refuses to count the mismatch twice."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from axisrl.plugins import LossComponent
+from axisrl_grpo.plugin import axisrl_config_resolved, axisrl_losses
+
+
+def problems(loss, *corrections):
+    config = SimpleNamespace(
+        loss=SimpleNamespace(use=loss),
+        corrections=tuple(SimpleNamespace(use=use) for use in corrections),
+    )
+    return list(axisrl_config_resolved(config))
+
+
+@pytest.mark.parametrize("correction", ["icepop/token-tis", "icepop/sequence-tis"])
+@pytest.mark.parametrize("loss", ["grpo/kimi2-5", "grpo/kimi2-5@1"])
+def test_kimi_with_truncated_importance_sampling_is_refused_with_the_reason(loss, correction):
+    (problem,) = problems(loss, "icepop/veto", correction)
+    assert problem.path == "corrections.1"
+    assert correction in problem.message
+    assert "count twice" in problem.message
+    assert problem.fix
+
+
+def test_kimi_with_corrections_that_only_drop_tokens_is_fine():
+    assert problems("grpo/kimi2-5", "icepop/icepop", "icepop/veto") == []
+
+
+def test_other_losses_may_have_truncated_importance_sampling():
+    assert problems("grpo/grpo", "icepop/token-tis") == []
+
+
+def test_every_loss_has_a_file_of_its_own():
+    losses = axisrl_losses()
+    assert all(isinstance(loss, LossComponent) for loss in losses)
+    files = [loss.target.partition(":")[0].rpartition(".")[2] for loss in losses]
+    assert files == [loss.name.replace("-", "_") for loss in losses]
