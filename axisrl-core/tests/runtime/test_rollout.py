@@ -5,6 +5,7 @@ import asyncio
 import dataclasses
 import json
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,15 +19,18 @@ from axisrl.testing.fakes import Reply, ScriptedEngine
 from axisrl.trace import Trace
 from axisrl.types import GenerateRequest, ModelSpec, Outcome, SamplingParams, Task, WeightUpdate
 
+JUDGES = Path(__file__).with_name("judges.py")
 SAY_TWO = Task(id="two", data={"question": "Say 2.", "answer": "2"})
 
 
 @pytest.fixture
 def play(stage, model_folder, tmp_path):
-    """``play(*overrides)`` plays one greedy episode: (summary, trace, record)."""
+    """``play(*overrides)`` plays one greedy episode: (summary, trace, record). What the store holds
+    for turn rewards is in ``play.turn_rewards``."""
 
     def play(*overrides, task=SAY_TWO, count=1, sampling=None):
-        loaded, manager = stage.load("engine.replies={Say: '2', echo: '2'}", *overrides)
+        replies = "engine.replies={Say: '2', echo: '2'}"
+        loaded, manager = stage.load(replies, *overrides, plugins=[JUDGES])
         boot = ActorBoot(
             role="rollout",
             rank=0,
@@ -35,7 +39,11 @@ def play(stage, model_folder, tmp_path):
             run_dir=tmp_path,
             model=ModelSpec(name="m", path=model_folder),
         )
-        return asyncio.run(episodes(boot, task, count, sampling or SamplingParams(max_tokens=20)))
+        played = episodes(boot, task, count, sampling or SamplingParams(max_tokens=20))
+        results = asyncio.run(played)
+        play.turn_rewards = [rewards for *_, rewards in results]
+        found = [result[:3] for result in results]
+        return found[0] if count == 1 else found
 
     return play
 
@@ -64,9 +72,10 @@ async def episodes(boot, task, count, sampling):
         blob = await store.get(summary.trace) if summary.trace else None
         trace = Trace.from_bytes(blob.tobytes()) if blob is not None else None
         record = json.loads((await store.get(summary.record)).tobytes())
-        results.append((summary, trace, record))
+        per_turn = await store.get(summary.turn_rewards) if summary.turn_rewards else None
+        results.append((summary, trace, record, per_turn))
     await placement.close()
-    return results[0] if count == 1 else results
+    return results
 
 
 def test_a_completed_episode_is_scored_and_stored(play):
@@ -82,6 +91,15 @@ def test_a_completed_episode_is_scored_and_stored(play):
 def test_a_summary_is_at_most_a_kibibyte(play):
     summary, _, _ = play("env.turns=50", "rollout.max_turns=50", "rollout.max_context=4000")
     assert summary.turns == 50
+    assert len(pickle.dumps(summary)) <= 1024
+
+
+def test_a_summary_with_several_rewards_and_turns_is_at_most_a_kibibyte(play):
+    length, weights = "rewards.length=core/length", "reward_weights.length=0.3333333333333333"
+    main = "rewards.main={use: core/sum, turn_level: true, env_weights: {said: 0.1}}"
+    limits = ("env.turns=50", "rollout.max_turns=50", "rollout.max_context=4000")
+    summary, _, _ = play(main, length, weights, *limits)
+    assert summary.turn_rewards.shape == (50,)
     assert len(pickle.dumps(summary)) <= 1024
 
 
@@ -256,3 +274,54 @@ def test_a_failure_keeps_its_kind_in_a_subclass():
 
     assert outcome_of(NoSandbox("gone")) is Outcome.HARNESS_ERROR
     assert outcome_of(EnvFailure("broken")) is Outcome.ENV_ERROR
+
+
+TWO_TURNS = ("env.turns=2", "rollout.max_turns=2")
+
+
+def test_rewards_are_summed_by_weight(play):
+    length = "rewards.length={use: core/length, coef: 0.125}"
+    summary, trace, _ = play(length, "reward_weights={length: 0.5, main: 2}")
+    assert trace.sampled_tokens == 2
+    assert summary.parts == {"exact": 2.0, "env.said": 0.0, "length": -0.125}
+    assert summary.reward == 1.875
+    assert summary.turn_rewards is None
+
+
+def test_turn_rewards_are_stored_and_what_is_earned_at_the_end_is_left_out(play):
+    main = "rewards.main={use: core/sum, turn_level: true, env_weights: {said: 0.25}}"
+    summary, _, _ = play(main, "rewards.extra=judges/pays", "reward_weights.main=2", *TWO_TURNS)
+    (per_turn,) = play.turn_rewards
+    assert per_turn.dtype == np.float32
+    assert per_turn.tolist() == [0.5, 0.5]
+    assert summary.reward == 4.0  # 1 a turn together, 2 of the verifier, 1 of the other reward
+
+
+def test_turn_rewards_are_one_a_model_call_even_where_the_env_gave_nothing(play):
+    play("rewards.main={use: judges/pays, per_turn: [0, 1]}", *TWO_TURNS)
+    assert play.turn_rewards[0].tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("reward", "error"),
+    [
+        ("{use: judges/pays, per_turn: [0.5]}", "reward main gave 1 turns of a rollout that has 2"),
+        ("judges/breaks", "reward main: KeyError: 'rubric'"),
+    ],
+)
+def test_a_reward_that_breaks_is_named_and_is_no_reward_of_zero(play, reward, error):
+    summary, _, _ = play(f"rewards.main={reward}", *TWO_TURNS)
+    assert (summary.outcome, summary.reward) == (Outcome.VERIFIER_ERROR, None)
+    assert error in summary.error
+    assert summary.turn_rewards is None
+
+
+def test_a_verifier_that_raises_is_named(play):
+    summary, _, _ = play("verifiers.odd=stage/odd")
+    assert summary.error == "verifier odd: RuntimeError: verifier bug"
+
+
+def test_verifiers_find_the_environment_of_their_process(play, monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", "s3cret")
+    _, _, record = play("verifiers.reads=judges/reads")
+    assert record["verdicts"]["reads"]["detail"] == "s3cret"

@@ -1,0 +1,57 @@
+"""A local plugin (``--plugin judges.py``): rewards that pay, lie or break, and a verifier that
+shows what it was given."""
+
+from dataclasses import dataclass
+
+from axisrl.config.base import Config
+from axisrl.plugins import RewardComponent, VerifierComponent, hookimpl
+from axisrl.types import RewardResult, Verdict
+
+
+@hookimpl
+def axisrl_rewards():
+    return [
+        RewardComponent(name="pays", target=f"{__name__}:Pays", config=f"{__name__}:PaysConfig"),
+        RewardComponent(name="breaks", target=f"{__name__}:Breaks"),
+    ]
+
+
+@hookimpl
+def axisrl_verifiers():
+    return [VerifierComponent(name="reads", target=f"{__name__}:Reads")]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PaysConfig(Config):
+    total: float = 1.0
+    per_turn: tuple[float, ...] | None = None
+
+
+class Pays:
+    """What it is told to pay."""
+
+    def __init__(self, config, context):
+        self._config = config
+
+    def __call__(self, rollout, verdicts):
+        return RewardResult(total=self._config.total, per_turn=self._config.per_turn)
+
+
+class Breaks:
+    """A reward with a bug."""
+
+    def __init__(self, config, context):
+        pass
+
+    def __call__(self, rollout, verdicts):
+        raise KeyError("rubric")
+
+
+class Reads:
+    """Passes on a variable of its process's environment."""
+
+    def __init__(self, config, context):
+        self._environ = context.services["environ"]
+
+    async def verify(self, task, rollout):
+        return Verdict(score=1.0, passed=True, detail=self._environ.get("JUDGE_KEY", ""))
