@@ -42,6 +42,30 @@ def imported_by(path: Path, *, nested: bool = False) -> set[str]:
     return set(imports(ast.parse(path.read_text()).body, nested=nested))
 
 
+ENVIRONMENT = ("axisrl/cli/", "axisrl/runtime/actors.py")
+"""Who reads environment variables: the command line, and every process of a run once, to hand them
+to components that look up the secret which an option names. Everyone else takes values."""
+
+
+def reads_environment(path: Path) -> bool:
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr in ("environ", "getenv", "putenv")
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "os"
+        for node in ast.walk(ast.parse(path.read_text()))
+    )
+
+
+def names_from_os(path: Path) -> set[str]:
+    return {
+        alias.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module == "os"
+        for alias in node.names
+    }
+
+
 def top(module: str) -> str:
     return module.partition(".")[0]
 
@@ -93,6 +117,22 @@ def test_the_core_imports_neither_torch_nor_ray_when_it_is_imported():
         if top(module) in HEAVY or module.startswith("axisrl.ops")
     }
     assert found == set()
+
+
+@pytest.mark.parametrize("root", [CORE, *(p / "src" for p in PLUGINS)], ids=lambda p: p.parts[-2])
+def test_only_the_command_line_and_the_actors_read_the_environment(root):
+    found = {
+        relative
+        for path in python_files(root)
+        if not (relative := path.relative_to(root).as_posix()).startswith(ENVIRONMENT)
+        if reads_environment(path) or names_from_os(path) & {"environ", "getenv"}
+    }
+    assert found == set()
+
+
+def test_the_actors_read_the_environment_once():
+    text = (CORE / "axisrl/runtime/actors.py").read_text()
+    assert text.count("os.environ") == 1 and "os.getenv" not in text
 
 
 def test_light_modules_load_neither_torch_nor_ray_nor_click():

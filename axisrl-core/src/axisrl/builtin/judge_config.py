@@ -45,6 +45,7 @@ class JudgeConfig(Config):
     pass_at: float = 0.5
     """Verdict, from 0 to 1, from which on the rollout passes."""
     temperature: float = 0.0
+    """At which the judge answers; 1 for models that take no other."""
     max_tokens: int = 1024
     """Most tokens of a judgement; 0 sets no limit."""
     max_chars: int = 20_000
