@@ -53,8 +53,8 @@ def make_trainer(tmp_path):
 
     made = []
 
-    def make(spec, *, total_steps=10, run_dir=tmp_path, **options):
-        context = BuildContext(run_dir=run_dir)
+    def make(spec, *, total_steps=10, run_dir=tmp_path, seed=0, **options):
+        context = BuildContext(run_dir=run_dir, seed=seed)
         trainer = LocalTrainer(TrainerConfig(**{"lr": 1e-2, **options}), context)
         trainer.start(spec, total_steps)
         made.append(trainer)

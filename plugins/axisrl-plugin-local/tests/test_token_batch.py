@@ -8,7 +8,7 @@ import torch
 
 from axisrl.errors import ConfigError
 from axisrl.testing.sequences import packed, random_samples
-from axisrl_local.token_batch import policy_inputs, token_batch
+from axisrl_local.token_batch import policy_inputs, token_batch, value_inputs
 
 CPU = torch.device("cpu")
 
@@ -67,3 +67,30 @@ def test_a_missing_column_is_named(batch):
     tokens = token_batch(dataclasses.replace(batch, columns=columns), CPU)
     with pytest.raises(ConfigError, match="no column 'advantages'"):
         policy_inputs(tokens, torch.zeros(1), torch.zeros(1), frozenset())
+
+
+def test_reference_logprobs_are_handed_over_only_where_they_are_needed(batch):
+    given = np.linspace(-3, -1, batch.tokens, dtype=np.float32)
+    tokens = token_batch(with_columns(batch, reference_logprobs=given), CPU)
+    zeros_N = torch.zeros(batch.tokens)
+    needed = policy_inputs(tokens, zeros_N, zeros_N, frozenset({"reference_logprobs"}))
+    assert needed.reference_logprobs_N.tolist() == given.tolist()
+    assert policy_inputs(tokens, zeros_N, zeros_N, frozenset()).reference_logprobs_N is None
+
+
+def test_missing_reference_logprobs_are_named(batch):
+    zeros_N = torch.zeros(batch.tokens)
+    with pytest.raises(ConfigError, match="no column 'reference_logprobs'"):
+        policy_inputs(token_batch(batch, CPU), zeros_N, zeros_N, frozenset({"reference_logprobs"}))
+
+
+def test_a_value_loss_gets_values_old_values_and_returns_and_nan_for_logprobs(batch):
+    given = np.linspace(-1, 1, batch.tokens, dtype=np.float32)
+    tokens = token_batch(with_columns(batch, old_values=given, returns=2 * given), CPU)
+    values_N = torch.ones(batch.tokens, requires_grad=True)
+    inputs = value_inputs(tokens, values_N)
+    assert inputs.values_N is values_N and bool(inputs.logprobs_N.isnan().all())
+    assert not inputs.logprobs_N.requires_grad
+    assert inputs.old_values_N.tolist() == given.tolist()
+    assert inputs.returns_N.tolist() == (2 * given).tolist()
+    assert inputs.entropy_N is None and inputs.old_logprobs_N is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from axisrl_local.trainer_config import TrainerConfig
+from axisrl_local.trainer_config import LoraOptions, TrainerConfig
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,13 @@ from axisrl_local.trainer_config import TrainerConfig
 def test_an_option_that_cannot_work_is_named(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         TrainerConfig(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"rank": 0}, {"alpha": 0.0}, {"dropout": 1.0}, {"targets": ()}],
+    ids=str,
+)
+def test_an_adapter_option_that_cannot_work_is_named(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        LoraOptions(**options)

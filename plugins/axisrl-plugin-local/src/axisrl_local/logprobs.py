@@ -67,20 +67,20 @@ class _TokenLogprobs(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         temperature_M = temperature_M.to(_wide(weight_VH.dtype))
         logprobs_M, entropy_M = (torch.zeros_like(temperature_M) for _ in range(2))
-        buffers = _Buffers.of(weight_VH, min(plan.chunk_tokens, len(labels_M)))
+        buffers = _Buffers(weight_VH, min(plan.chunk_tokens, len(labels_M)))
         room = plan.kept_bytes if keep else 0
         kept: list[Tensor] = []
         for chunk in _chunks(len(labels_M), plan.chunk_tokens):
-            at = buffers.rows(chunk)
-            room -= at.logp_CV.nbytes
-            if room >= 0:
-                at = at._replace(logp_CV=torch.empty_like(at.logp_CV))
-                kept.append(at.logp_CV)
-            logp_CV = _log_softmax(hidden_MH[chunk], weight_VH, temperature_M[chunk], at)
+            rows = chunk.stop - chunk.start
+            room -= rows * len(weight_VH) * temperature_M.itemsize
+            logp_CV = buffers.fresh(rows) if room >= 0 else buffers.first(rows)
+            _log_softmax(hidden_MH[chunk], weight_VH, temperature_M[chunk], buffers, out=logp_CV)
             logprobs_M[chunk] = logp_CV.gather(1, labels_M[chunk, None])[:, 0]
             if plan.entropy:
-                p_CV = torch.exp(logp_CV, out=at.wide_CV)
+                p_CV = torch.exp(logp_CV, out=buffers.second(rows))
                 entropy_M[chunk] = -p_CV.mul_(logp_CV).sum(dim=-1)
+            if room >= 0:
+                kept.append(logp_CV)
         ctx.plan = plan
         tokens_M = (labels_M, temperature_M, logprobs_M, entropy_M)
         ctx.save_for_backward(hidden_MH, weight_VH, *tokens_M, *kept)
@@ -96,14 +96,15 @@ class _TokenLogprobs(torch.autograd.Function):
         grad_weight_VH = None
         if ctx.needs_input_grad[1]:
             grad_weight_VH = torch.zeros_like(weight_VH, dtype=temperature_M.dtype)
-        buffers = _Buffers.of(weight_VH, min(plan.chunk_tokens, len(labels_M)))
+        buffers = _Buffers(weight_VH, min(plan.chunk_tokens, len(labels_M)))
         for index, chunk in enumerate(_chunks(len(labels_M), plan.chunk_tokens)):
-            at = buffers.rows(chunk)
             if index < len(kept):
                 logp_CV = kept[index]
             else:
-                logp_CV = _log_softmax(hidden_MH[chunk], weight_VH, temperature_M[chunk], at)
-            grad_CV = _grad_logits(logp_CV, slopes.rows(chunk), at, entropy=plan.entropy)
+                logp_CV = buffers.first(chunk.stop - chunk.start)
+                hidden_CH, temperature_C = hidden_MH[chunk], temperature_M[chunk]
+                _log_softmax(hidden_CH, weight_VH, temperature_C, buffers, out=logp_CV)
+            grad_CV = _grad_logits(logp_CV, slopes.rows(chunk), buffers, entropy=plan.entropy)
             grad_CV.scatter_(1, labels_M[chunk, None], slopes.label_M[chunk, None].to(grad_CV))
             torch.mm(grad_CV, weight_VH, out=grad_hidden_MH[chunk])
             if grad_weight_VH is not None:
@@ -113,24 +114,35 @@ class _TokenLogprobs(torch.autograd.Function):
         return grad_hidden_MH, grad_weight_VH, None, None, None, None
 
 
-class _Buffers(NamedTuple):
-    """Memory for one chunk (C, V), which the next one uses again."""
+class _Buffers:
+    """Memory of one chunk (C, V), made when it is first asked for and used again by the next."""
 
-    model_CV: Tensor
-    """In the model's type: logits, or their gradient."""
-    wide_CV: Tensor
-    """The same memory where the model's type is wide."""
-    logp_CV: Tensor
+    def __init__(self, weight_VH: Tensor, tokens: int) -> None:
+        self.dtype = weight_VH.dtype
+        self._like = weight_VH
+        self._shape = tokens, len(weight_VH)
+        self._made: dict[str, Tensor] = {}
 
-    @classmethod
-    def of(cls, weight_VH: Tensor, tokens: int) -> _Buffers:
-        shape, wide = (tokens, len(weight_VH)), _wide(weight_VH.dtype)
-        model_CV = weight_VH.new_empty(shape)
-        wide_CV = model_CV if wide == weight_VH.dtype else weight_VH.new_empty(shape, dtype=wide)
-        return cls(model_CV, wide_CV, torch.empty_like(wide_CV))
+    def model(self, rows: int) -> Tensor:
+        """In the model's type."""
+        return self._buffer("model", self._like.dtype, rows)
 
-    def rows(self, chunk: slice) -> _Buffers:
-        return _Buffers(*(buffer[: chunk.stop - chunk.start] for buffer in self))
+    def first(self, rows: int) -> Tensor:
+        """In the wide type."""
+        return self._buffer("first", _wide(self._like.dtype), rows)
+
+    def second(self, rows: int) -> Tensor:
+        """In the wide type."""
+        return self._buffer("second", _wide(self._like.dtype), rows)
+
+    def fresh(self, rows: int) -> Tensor:
+        """In the wide type, for good."""
+        return self._like.new_empty((rows, self._shape[1]), dtype=_wide(self._like.dtype))
+
+    def _buffer(self, name: str, dtype: torch.dtype, rows: int) -> Tensor:
+        if name not in self._made:
+            self._made[name] = self._like.new_empty(self._shape, dtype=dtype)
+        return self._made[name][:rows]
 
 
 class _Slopes(NamedTuple):
@@ -164,21 +176,25 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def _log_softmax(
-    hidden_CH: Tensor, weight_VH: Tensor, temperature_C: Tensor, at: _Buffers
-) -> Tensor:
-    logits_CV = torch.mm(hidden_CH, weight_VH.T, out=at.model_CV)
-    torch.div(logits_CV, temperature_C[:, None], out=at.wide_CV)
-    return torch.log_softmax(at.wide_CV, dim=-1, out=at.logp_CV)
+    hidden_CH: Tensor, weight_VH: Tensor, temperature_C: Tensor, buffers: _Buffers, *, out: Tensor
+) -> None:
+    logits_CV = out if out.dtype == buffers.dtype else buffers.model(len(out))
+    torch.mm(hidden_CH, weight_VH.T, out=logits_CV)
+    torch.div(logits_CV, temperature_C[:, None], out=out)
+    # In place: a row is written once its sum is known.
+    torch.log_softmax(out, dim=-1, out=out)
 
 
-def _grad_logits(logp_CV: Tensor, slopes: _Slopes, at: _Buffers, *, entropy: bool) -> Tensor:
-    """As if no logit were its token's label. ``logp_CV`` may be ``at.logp_CV``, which is lost."""
+def _grad_logits(logp_CV: Tensor, slopes: _Slopes, buffers: _Buffers, *, entropy: bool) -> Tensor:
+    """As if no logit were its token's label. Leaves ``logp_CV`` as it is where it is no buffer."""
+    rows = len(logp_CV)
     factor_CV = slopes.constant_M[:, None]
-    p_CV = torch.exp(logp_CV, out=at.wide_CV)
     if entropy:
-        scaled_CV = torch.mul(logp_CV, slopes.factor_M[:, None], out=at.logp_CV)
+        scaled_CV = torch.mul(logp_CV, slopes.factor_M[:, None], out=buffers.second(rows))
         factor_CV = scaled_CV.add_(factor_CV)
-    return torch.mul(p_CV, factor_CV, out=at.model_CV)
+    p_CV = torch.exp(logp_CV, out=buffers.first(rows))
+    model_CV = p_CV if p_CV.dtype == buffers.dtype else buffers.model(rows)
+    return torch.mul(p_CV, factor_CV, out=model_CV)
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:

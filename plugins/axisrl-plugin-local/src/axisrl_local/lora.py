@@ -79,7 +79,7 @@ def add_adapter(model: Any, options: LoraOptions) -> Adapter:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as problem:
         raise EnvironmentProblem(
-            "trainer.lora needs peft, which is not installed",
+            f"trainer.lora needs peft, which cannot be imported: {problem}",
             fix="pip install 'axisrl-plugin-local[lora]'",
         ) from problem
     targets = _targets(model, options)

@@ -1,0 +1,50 @@
+"""Tests of axisrl_local.low_rank."""
+
+import pytest
+import torch
+
+from axisrl_local.low_rank import factor_names, merged, weight_name
+
+
+def factors(dtype=torch.float32):
+    generator = torch.Generator().manual_seed(1)
+    shapes = [(5, 7), (2, 7), (5, 2)]
+    return [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+
+
+def test_names_are_those_of_the_contract():
+    assert weight_name("m.q") == "m.q.weight"
+    assert factor_names("m.q") == ("m.q.lora_A.weight", "m.q.lora_B.weight")
+
+
+def test_a_merged_weight_is_w_plus_scale_b_a():
+    weight, a, b = factors()
+    want = weight.double() + 1.5 * b.double() @ a.double()
+    torch.testing.assert_close(merged(weight, a, b, 1.5).double(), want, atol=1e-6, rtol=1e-6)
+
+
+def test_a_merged_layer_answers_as_base_and_adapter():
+    weight, a, b = factors()
+    x = torch.randn(3, 7, generator=torch.Generator().manual_seed(2))
+    want = x @ weight.T + 2.0 * (x @ a.T) @ b.T
+    torch.testing.assert_close(x @ merged(weight, a, b, 2.0).T, want, atol=1e-5, rtol=1e-5)
+
+
+def test_half_weights_are_rounded_once():
+    weight, a, b = factors(torch.bfloat16)
+    want = (weight.float() + 0.5 * b.float() @ a.float()).bfloat16()
+    assert torch.equal(merged(weight, a, b, 0.5), want)
+
+
+@pytest.mark.parametrize("zero", [1, 2])
+def test_a_zero_factor_leaves_the_weight_bit_for_bit(zero):
+    tensors = factors()
+    tensors[zero].zero_()
+    assert torch.equal(merged(*tensors, 3.0), tensors[0])
+
+
+def test_nothing_given_is_changed():
+    weight, a, b = factors()
+    before = [tensor.clone() for tensor in (weight, a, b)]
+    merged(weight, a, b, 1.0)
+    assert all(map(torch.equal, before, (weight, a, b)))
