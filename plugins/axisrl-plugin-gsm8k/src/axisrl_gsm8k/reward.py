@@ -43,7 +43,7 @@ class FormatReward:
         if name not in verdicts:
             raise VerifierFailure(
                 f"gsm8k/format needs the verdict {name!r}; there are: {', '.join(verdicts) or '-'}",
-                fix=f"add a verifier under verifiers.{name}, or set reward.verdict",
+                fix=f"add a verifier under verifiers.{name}, or set the reward's `verdict`",
             )
         verdict = verdicts[name]
         if verdict.score is None:
