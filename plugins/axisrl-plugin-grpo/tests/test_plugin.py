@@ -1,11 +1,18 @@
-"""The plugin refuses to count the mismatch twice."""
+"""What the plugin offers, and that it refuses to count the mismatch twice."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from axisrl.plugins import LossComponent
-from axisrl_grpo.plugin import axisrl_config_resolved, axisrl_losses
+from axisrl_grpo.plugin import (
+    axisrl_advantages,
+    axisrl_config_resolved,
+    axisrl_losses,
+    axisrl_recipes,
+)
+
+README = Path(__file__).parents[1] / "README.md"
 
 
 def problems(loss, *corrections):
@@ -36,6 +43,12 @@ def test_other_losses_may_have_truncated_importance_sampling():
 
 def test_every_loss_has_a_file_of_its_own():
     losses = axisrl_losses()
-    assert all(isinstance(loss, LossComponent) for loss in losses)
     files = [loss.target.partition(":")[0].rpartition(".")[2] for loss in losses]
     assert files == [loss.name.replace("-", "_") for loss in losses]
+
+
+def test_the_readme_has_a_row_for_every_component():
+    rows = [line for line in README.read_text(encoding="utf-8").splitlines() if line[:3] == "| `"]
+    named = [row.split("`")[1] for row in rows if row.split("`")[1].startswith("grpo/")]
+    offered = [*axisrl_losses(), *axisrl_advantages(), *axisrl_recipes()]
+    assert named == [f"grpo/{component.name}" for component in offered]

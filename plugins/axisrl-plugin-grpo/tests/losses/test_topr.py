@@ -21,9 +21,10 @@ def test_good_rollouts_count_in_full_and_bad_ones_by_a_ratio_of_at_most_one(make
     assert values.tolist() == pytest.approx(weights * batch.current)
 
 
-def test_an_advantage_of_zero_loses_nothing(make, kit):
-    _, values, gradient = kit.run(make(), kit.tokens([2.0, -2.0], [0.0, 0.0]))
+def test_an_advantage_of_zero_loses_nothing_and_is_not_clipped(make, kit, mean_of):
+    result, values, gradient = kit.run(make(), kit.tokens([2.0, -2.0], [0.0, 0.0]))
     assert values.tolist() == gradient.tolist() == [0.0, 0.0]
+    assert mean_of(result, "clip_fraction") == 0.0
 
 
 def test_the_clip_fraction_counts_bad_tokens_whose_ratio_was_cut(make, kit, mean_of):
