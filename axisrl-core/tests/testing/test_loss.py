@@ -1,6 +1,6 @@
 """Each check of LossSuite catches a loss that breaks its promise.
 
-Losses that are wrong on several ranks alone are in test_ranks.py.
+Value losses are in test_value_loss.py, what is wrong on several ranks alone in test_ranks.py.
 """
 
 import math
@@ -226,57 +226,6 @@ class GspoOfTokens(Gspo):
     level = "token"
 
 
-class Critic(Good):
-    needs = frozenset({"values"})
-
-    def stats(self, batch):
-        return {"value": LossStat(values_N=zeroed(batch.values_N, batch.mask_N).detach())}
-
-    def columns(self, batch):
-        columns = (batch.values_N, batch.old_values_N, batch.returns_N)
-        return [zeroed(column, batch.mask_N) for column in columns]
-
-    def per_token(self, batch):
-        values, old, returns = self.columns(batch)
-        near = old + (values - old).clamp(-0.2, 0.2)
-        return torch.maximum((values - returns) ** 2, (near - returns) ** 2)
-
-
-class CriticThatReadsLogprobs(Critic):
-    """Weighs tokens by how likely they are."""
-
-    def per_token(self, batch):
-        return super().per_token(batch) * self.log_probability(batch).exp()
-
-    def log_probability(self, batch):
-        return zeroed(batch.logprobs_N, batch.mask_N)
-
-
-class CriticOfMicroBatches(Critic):
-    def __call__(self, batch):
-        result = super().__call__(batch)
-        return LossResult(per_token_N=result.per_token_N / batch.mask_N.sum().clamp(min=1))
-
-
-class CriticThatWhitensReturns(Critic):
-    def columns(self, batch):
-        values, old, returns = super().columns(batch)
-        kept = returns[batch.mask_N]
-        return [values, old, returns - kept.mean() if len(kept) else returns]
-
-
-class CriticThatMultipliesByTheMask(Critic):
-    def columns(self, batch):
-        columns = (batch.values_N, batch.old_values_N, batch.returns_N)
-        return [column * batch.mask_N for column in columns]
-
-
-class CriticWithoutGradient(Critic):
-    def columns(self, batch):
-        values, old, returns = super().columns(batch)
-        return [values.detach() + 0 * values, old, returns]
-
-
 class Texts(Good):
     """Negative log-likelihood."""
 
@@ -302,23 +251,14 @@ BROKEN = [
     (checks.numerators_and_stats_have_one_entry_a_token, ScalarStat, "stat 'ratio' has shape"),
     (checks.numerators_and_stats_have_one_entry_a_token, AttachedStat, "is not detached"),
     (checks.numerators_and_stats_have_one_entry_a_token, SinglePrecision, "float32 for"),
-    (
-        checks.numerators_and_stats_have_one_entry_a_token,
-        CriticThatReadsLogprobs,
-        "a trained value is nan; logprobs_N is NaN for a value model",
-    ),
     (checks.gradient_agrees_with_finite_differences, DetachesTheClip, "the gradient: off by"),
     (checks.gradient_agrees_with_finite_differences, LearnsNothing, "nothing would be learnt"),
-    (checks.gradient_agrees_with_finite_differences, CriticWithoutGradient, "nothing would be"),
     (checks.masked_tokens_change_nothing, MultipliesByTheMask, "a masked value is nan"),
     (checks.masked_tokens_change_nothing, MasksTooLate, "masked logprobs gradient is nan"),
     (checks.masked_tokens_change_nothing, NeverMasks, "with nan at masked positions: a masked"),
-    (checks.masked_tokens_change_nothing, CriticThatMultipliesByTheMask, "masked values gradient"),
     (checks.micro_batches_change_nothing, MeanOfTheMicroBatch, "two micro-batches: the loss"),
     (checks.micro_batches_change_nothing, MeanBeforeTheMask, "two micro-batches: the loss"),
     (checks.micro_batches_change_nothing, WhitensTheBatch, "two micro-batches: the loss"),
-    (checks.micro_batches_change_nothing, CriticOfMicroBatches, "two micro-batches: the loss"),
-    (checks.micro_batches_change_nothing, CriticThatWhitensReturns, "two micro-batches: the loss"),
     (checks.micro_batches_change_nothing, GspoOfTokens, r"dealt out .*\(level is 'token'\): the "),
     (checks.order_and_packing_change_nothing, DependsOnThePosition, "the reverse order"),
     (checks.order_and_packing_change_nothing, MeanOfTheMicroBatch, "another packing"),
@@ -334,7 +274,6 @@ BROKEN = [
 
 MISDESCRIBED = [
     (Good, CRITIC, "it trains the policy; its descriptor says value"),
-    (Critic, POLICY, "it trains the value; its descriptor says policy"),
     (TextsWithAdvantages, TEXTS, "supervised, with NaN for what sampling gives: off by nan"),
 ]
 MEASURED = [
@@ -364,7 +303,7 @@ def test_a_loss_that_is_not_what_its_descriptor_says_is_caught(trial, make, desc
     trial.fails(checks.says_what_its_descriptor_says, CASE, make, told, descriptor)
 
 
-@pytest.mark.parametrize(("make", "descriptor"), [(Good, POLICY), (Critic, CRITIC), (Texts, TEXTS)])
+@pytest.mark.parametrize(("make", "descriptor"), [(Good, POLICY), (Texts, TEXTS)])
 def test_a_loss_that_is_what_its_descriptor_says_passes(trial, make, descriptor):
     trial(checks.says_what_its_descriptor_says, CASE, make, descriptor)
 
@@ -399,11 +338,6 @@ def test_a_loss_whose_gradient_survives_clipping_says_so_and_passes(trial):
 def test_a_trajectory_level_loss_passes_since_its_rows_stay_together(trial):
     case = LossCase(use="toy/gspo", stop_gradient=True)
     trial.passes(LossSuite, case, Gspo, skips=(*HERE, *NO_FORMULA))
-
-
-def test_a_value_loss_passes_without_the_policy_check(trial):
-    skips = [*HERE, checks.on_policy_the_ratio_is_one, checks.reference_numbers_are_met]
-    trial.passes(LossSuite, LossCase(use="toy/values"), Critic, skips=skips)
 
 
 def test_a_loss_gets_reference_log_probabilities_when_it_needs_them(trial):
