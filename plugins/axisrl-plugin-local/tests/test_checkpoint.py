@@ -9,6 +9,7 @@ import torch
 from axisrl.errors import CheckpointError
 from axisrl.protocols.loss import LossResult
 from axisrl.testing.sequences import PullLoss, packed, random_samples, trained
+from axisrl_local.folder import MANIFEST
 
 OPTIONS = {"schedule": "cosine", "warmup_steps": 2, "weight_decay": 0.1}
 
@@ -137,3 +138,32 @@ def test_a_newer_format_is_refused(make_model, make_trainer, tmp_path):
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 2}))
     with pytest.raises(CheckpointError, match="format 2"):
         trainer.load(tmp_path)
+
+
+def test_a_frozen_model_resumes_with_the_weights_it_was_given(make_model, make_trainer, tmp_path):
+    spec = make_model("qwen3", dtype="bfloat16")
+    trainer, frozen = make_trainer(spec), make_trainer(spec, total_steps=None)
+    trainer.step(batches(spec, 1)[0], PullLoss())
+    frozen.update_weights(trainer.weight_update(1))
+    frozen.save(tmp_path)
+    resumed = make_trainer(spec, total_steps=None)
+    resumed.load(tmp_path)
+    weights = [model._model.weights() for model in (resumed, trainer)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
+
+
+def test_a_frozen_models_checkpoint_is_not_a_trained_ones(make_model, make_trainer, tmp_path):
+    spec = make_model("llama")
+    for name, steps in (("frozen", None), ("trained", 4)):
+        (tmp_path / name).mkdir()
+        make_trainer(spec, total_steps=steps).save(tmp_path / name)
+    with pytest.raises(CheckpointError, match="cannot be loaded"):
+        make_trainer(spec, total_steps=None).load(tmp_path / "trained")
+    with pytest.raises(CheckpointError, match="cannot be loaded"):
+        make_trainer(spec).load(tmp_path / "frozen")
+
+
+def test_the_manifest_of_the_source_folder_is_not_copied(tiny, make_trainer, tmp_path):
+    make_trainer(tiny).save(tmp_path)
+    assert (tiny.path / MANIFEST).exists()
+    assert not (tmp_path / "model" / MANIFEST).exists()

@@ -12,6 +12,7 @@ from axisrl.types import BuildContext, GenerateRequest, ModelSpec, SamplingParam
 from axisrl_local.config import EngineConfig
 from axisrl_local.engine import LocalEngine
 from axisrl_local.tiny import TinyModel
+from axisrl_local.trainer_config import LoraOptions
 
 TEMPERATURES = (1.0, 0.7, 1.3)
 ROWS = 6
@@ -74,3 +75,34 @@ def test_engine_and_trainer_agree_before_and_after_a_weight_update(
     assert stale > 1e-3, "the step changed nothing, so the next line would prove nothing"
     assert after <= 1e-5
     assert (ack.version, ack.checksum) == (update.version, update.checksum)
+
+
+@pytest.mark.parametrize("update", ["merged", "adapter"])
+def test_many_updates_of_an_adapter_do_not_drift(tiny, make_trainer, tmp_path, update):
+    """What the engine serves after five updates is what it would serve after the last alone."""
+    pytest.importorskip("peft", reason="the extra lora is not installed")
+
+    async def play():
+        context = BuildContext(run_dir=tmp_path)
+        config = EngineConfig(max_batch=4, max_context=256)
+        engine, fresh = LocalEngine(config, context), LocalEngine(config, context)
+        trainer = make_trainer(tiny, lora=LoraOptions(rank=4, alpha=8, update=update))
+        gaps = []
+        await engine.start(tiny)
+        for version in range(1, 6):
+            batch, _ = await sampled_rows(engine, tiny, 1.0)
+            trainer.step([batch], PullLoss())
+            offer = trainer.weight_update(version)
+            ack = await engine.update_weights(offer)
+            assert (ack.version, ack.checksum) == (version, offer.checksum)
+            gaps.append(await worst_gap(engine, trainer, tiny))
+        await fresh.start(tiny)
+        await fresh.update_weights(offer)
+        served = [dict(e._runner._model.named_parameters()) for e in (engine, fresh)]
+        await engine.stop()
+        await fresh.stop()
+        return gaps, served
+
+    gaps, (served, fresh) = asyncio.run(play())
+    assert max(gaps) <= 1e-5
+    assert all(bool((served[name] == fresh[name]).all()) for name in served)

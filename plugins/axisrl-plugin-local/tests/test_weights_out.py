@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from axisrl.ops.checksum import weights_checksum
 from axisrl.testing.sequences import PullLoss, packed, random_samples
+from axisrl.types import AdapterMeta
 from axisrl_local.weights_out import WeightPublisher
 
 WEIGHTS = {"a": torch.arange(6.0).view(2, 3).T, "b": torch.ones(2, dtype=torch.bfloat16)}
@@ -33,6 +34,12 @@ def test_an_update_names_a_file_with_exactly_the_weights(publisher):
         ("a", (3, 2), "float32"),
         ("b", (2,), "bfloat16"),
     ]
+
+
+def test_an_adapter_travels_with_its_tensors(publisher):
+    adapter = AdapterMeta(rank=2, scale=0.5, targets=("m",))
+    assert publisher.publish(1, WEIGHTS, adapter).adapter == adapter
+    assert publisher.publish(2, WEIGHTS).adapter is None
 
 
 def test_the_newest_two_versions_stay(publisher):

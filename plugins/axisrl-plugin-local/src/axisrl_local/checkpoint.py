@@ -48,9 +48,11 @@ class TrainerState(NamedTuple):
     def save(self, path: Path) -> None:
         """Write everything into ``path``. Raises ``OSError`` when the disk refuses."""
         model, optimizer, generators = self
-        counters: dict[str, Any] = {"steps": optimizer.steps, "updates": optimizer.updates}
-        if model.adapter is not None:
-            counters["scale"] = model.adapter.meta.scale
+        counters = {
+            "steps": optimizer.steps,
+            "updates": optimizer.updates,
+            "adapter_scale": _adapter_scale(model),
+        }
         with _writing():
             _export(model, path / _MODEL)
             if model.adapter is not None:
@@ -64,11 +66,9 @@ class TrainerState(NamedTuple):
         model, optimizer, generators = self
         with _reading(path):
             counters = _read_counters(path)
-            if model.adapter is None:
-                files = sorted((path / _MODEL).glob("*.safetensors"))
-            else:
-                _check_scale(counters["scale"], model.adapter.meta.scale)
-                files = [path / _ADAPTER]
+            _check_adapter(counters["adapter_scale"], _adapter_scale(model))
+            weights = sorted((path / _MODEL).glob("*.safetensors"))
+            files = weights if model.adapter is None else [path / _ADAPTER]
             _load_weights(files, model.trained())
             tensors = load_file(path / _TENSORS)
             optimizer.restore(tensors, steps=counters["steps"], updates=counters["updates"])
@@ -131,9 +131,14 @@ def _read_counters(path: Path) -> dict[str, Any]:
     return counters
 
 
-def _check_scale(saved: float, own: float) -> None:
+def _adapter_scale(model: HeldModel) -> float | None:
+    return None if model.adapter is None else model.adapter.meta.scale
+
+
+def _check_adapter(saved: float | None, own: float | None) -> None:
     if saved != own:
-        raise ValueError(f"its adapter has scale {saved}, this one {own}")
+        told = [f"an adapter of scale {scale}" if scale else "no adapter" for scale in (saved, own)]
+        raise ValueError(f"it has {told[0]}, this trainer {told[1]}")
 
 
 @torch.no_grad()
