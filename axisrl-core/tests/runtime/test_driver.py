@@ -336,7 +336,12 @@ def test_a_scorer_that_never_returns_costs_its_rollouts_and_the_run_goes_on(stag
 
 
 def test_without_a_verifier_accuracy_is_absent_and_not_zero(stage):
-    stage("verifiers.exact=null", "reward={use: core/sum}", "train.updates=2", "eval.samples=2")
+    stage(
+        "verifiers.exact=null",
+        "rewards={main: null, said: core/sum}",
+        "train.updates=2",
+        "eval.samples=2",
+    )
     names = {name for line in stage.metrics for name in line}
     assert {"eval/reward", "reward/mean"} <= names
     assert not [name for name in names if "accuracy" in name or "pass" in name]
