@@ -117,7 +117,8 @@ def test_a_score_on_the_judges_scale_becomes_a_verdict_from_0_to_1(endpoint):
 
 
 @pytest.mark.parametrize(
-    ("score", "expected", "passed"), [(1, 0.0, False), (3, 0.5, False), (4, 0.75, True), (5, 1, True)]
+    ("score", "expected", "passed"),
+    [(1, 0.0, False), (3, 0.5, False), (4, 0.75, True), (5, 1, True)],
 )
 def test_another_scale_is_mapped_and_pass_at_is_on_the_verdicts(endpoint, score, expected, passed):
     url = endpoint({"score": score}).url

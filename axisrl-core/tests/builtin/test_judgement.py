@@ -75,9 +75,7 @@ def test_braces_of_a_response_and_of_a_field_are_not_formatted():
 
 def test_a_long_response_keeps_its_ends():
     assert shortened("a" * 10, 10) == "a" * 10
-    assert shortened("a" * 50 + "b" * 51, 10) == (
-        "aaaaa\n[... 91 characters left out ...]\nbbbbb"
-    )
+    assert shortened("a" * 50 + "b" * 51, 10) == ("aaaaa\n[... 91 characters left out ...]\nbbbbb")
 
 
 @pytest.mark.parametrize(
