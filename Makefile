@@ -15,7 +15,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 LOCKED := $(INSTALL) -c constraints/cpu.txt torch
 EDITABLE := $(addprefix -e ./,$(PACKAGES))
 EXTRAS := -e './axisrl-core[chat,ray,wandb,tensorboard,judge,testing]' \
-	-e './plugins/axisrl-plugin-gsm8k[boxed,datasets]'
+	-e './plugins/axisrl-plugin-gsm8k[boxed,datasets]' \
+	-e './plugins/axisrl-plugin-local[lora]'
 
 .PHONY: help demo test smoke bench lint format types wheels docs clean
 .DELETE_ON_ERROR:
