@@ -145,3 +145,14 @@ def test_logits_of_nan_fail_one_request_and_leave_the_device_usable(serve, tiny)
 
     failed, later = serve(play, on_cuda(tiny))
     assert "not finite" in str(failed) and np.isfinite(later.logprobs).all()
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [("float32", 1e-4), ("bfloat16", 0.1)])
+def test_scores_are_those_of_the_cpu(serve, tiny, dtype, atol):
+    ids = np.random.default_rng(4).integers(4, 97, 500).astype(np.int32)
+
+    async def play(engine):
+        return await engine.score(ids, 0.7)
+
+    want, got = serve(play, tiny, **SIZES), serve(play, on_cuda(tiny, dtype), **SIZES)
+    np.testing.assert_allclose(got, want, atol=atol)

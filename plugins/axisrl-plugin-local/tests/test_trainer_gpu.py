@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from axisrl.testing.sequences import PullLoss, packed, random_samples, trained
+from axisrl.testing.sequences import PullLoss, ValueLoss, packed, random_samples, trained
+from axisrl_local.trainer_config import LoraOptions
 
 pytestmark = [
     pytest.mark.gpu,
@@ -95,3 +96,33 @@ def test_save_and_load_continue_on_cuda(make_model, make_trainer, tmp_path):
     other = make_trainer(spec)
     other.load(tmp_path)
     assert other.step([two], PullLoss()).metrics["loss/total"].value == want
+
+
+def test_a_value_model_on_cuda_equals_the_cpu(make_model, make_trainer):
+    spec = dataclasses.replace(make_model("llama"), head="value")
+    batch = packed(random_samples(spec, 6))
+    returns = np.ones(batch.tokens, np.float32)
+    batch = dataclasses.replace(batch, columns={**batch.columns, "returns": returns})
+    ends = []
+    for device in ("cpu", "cuda"):
+        trainer = make_trainer(on(spec, device), lr=1e-3)
+        before = trainer.values([batch])[0]
+        norm = trainer.step([batch], ValueLoss()).grad_norm
+        ends.append((before, norm, trainer.values([batch])[0]))
+    for cpu, cuda in zip(*ends, strict=True):
+        np.testing.assert_allclose(cuda, cpu, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("update", ["merged", "adapter"])
+def test_a_frozen_model_on_cuda_takes_an_adapter_trained_there(make_model, make_trainer, update):
+    pytest.importorskip("peft", reason="the extra lora is not installed")
+    spec = on(make_model("llama"), "cuda")
+    options = LoraOptions(rank=4, alpha=8, update=update)
+    trainer, frozen = make_trainer(spec, lora=options), make_trainer(spec, total_steps=None)
+    batch = packed(random_samples(spec, 4))
+    for version in (1, 2):
+        trainer.step([batch], PullLoss())
+        offer = trainer.weight_update(version)
+        assert frozen.update_weights(offer).checksum == offer.checksum
+        want, got = (t.logprobs([batch])[0] for t in (trainer, frozen))
+        np.testing.assert_allclose(got, want, atol=1e-4)
