@@ -25,7 +25,7 @@ help:
 	@echo "make demo    train SmolLM2-135M on arithmetic, on this CPU, and show what it learnt"
 	@echo "make test    the whole CPU test suite"
 	@echo "make smoke   the same recipe on a tiny model, in seconds"
-	@echo "make bench   an update beside TRL's, and how near to the machine's limit (benchmarks/)"
+	@echo "make bench   an update beside TRL's, the machine's limit, what a loss costs (benchmarks/)"
 	@echo "make lint | format | types | wheels | docs | clean"
 
 demo: $(VENV)/.demo
@@ -45,6 +45,7 @@ bench: $(VENV)/.test
 	$(BIN)/axisrl models fetch smollm2-135m
 	$(BIN)/python benchmarks/update_vs_trl.py
 	$(BIN)/python benchmarks/roofline.py
+	$(BIN)/python benchmarks/loss_cost.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check

@@ -40,26 +40,32 @@ def load(recipe: str, overrides: Sequence[str]) -> tuple[LoadedConfig, PluginMan
 
 
 def prompt_tasks(loaded: LoadedConfig, manager: PluginManager, count: int) -> list[PromptTask]:
-    """The first ``count`` prompts of a run, in the order in which it plays them."""
-    path = Path(loaded.config.model.name)
+    """The first ``count`` prompts of a run, in the order in which it plays them.
+
+    Raises ``ValueError`` for a recipe that plays none.
+    """
+    config = loaded.config
+    if config.dataset is None or config.env is None:
+        raise ValueError(f"recipe {loaded.recipe} has no dataset or no env")
+    path = Path(config.model.name)
     tokenizer = load_tokenizer(path)
     with tempfile.TemporaryDirectory() as folder:
         boot = ActorBoot(
             role="benchmark",
             rank=0,
             manifest=manager.manifest(),
-            config=loaded.config,
+            config=config,
             run_dir=Path(folder),
-            model=ModelSpec(name=loaded.config.model.name, path=path),
+            model=ModelSpec(name=config.model.name, path=path),
         )
         services = {"model": boot.model, "tokenizer": tokenizer}
-        what: tuple[Kind, Use, str] = ("dataset", loaded.config.dataset, "dataset")
+        what: tuple[Kind, Use, str] = ("dataset", config.dataset, "dataset")
         dataset = build_component(manager, boot, services, what)
-        sampler = TaskSampler(dataset, loaded.config.seed)
+        sampler = TaskSampler(dataset, config.seed, config.sampler)
         found = []
         for _ in range(count):
             task = sampler.take()
-            env = build_component(manager, boot, services, ("env", loaded.config.env, "env"))
+            env = build_component(manager, boot, services, ("env", config.env, "env"))
             conversation = Conversation(tokenizer)
             conversation.observe(asyncio.run(env.reset(task)))
             prompt = tokenizer.decode(conversation.context.tolist(), skip_special=False)
