@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from axisrl.errors import EngineFailure, WeightSyncError
-from axisrl.plugins import EngineComponent
-from axisrl.testing import CheckSkipped, EngineCase, EngineSuite
+from axisrl.testing import EngineCase, EngineSuite, engine_scores
 from axisrl.testing import engine as checks
 from axisrl.testing.fakes import CharTokenizer
 from axisrl.types import GenerateResult, StepStats, WeightAck, WeightUpdate
@@ -183,12 +182,6 @@ class Good:
             finish_reason=reason,
         )
 
-    async def score(self, ids, temperature):
-        if len(ids) > CONTEXT:
-            raise EngineFailure("no room")
-        logp = distribution(self.bias, temperature)
-        return logp[ids[1:]].astype(np.float32)
-
 
 class LogprobsAreProbabilities(Good):
     def result(self, ids, logprobs, reason):
@@ -323,38 +316,6 @@ class RunsOver(Good):
         return self.result(ids, [-1.0] * len(ids), "length")
 
 
-class ScoresTheFirstToken(Good):
-    async def score(self, ids, temperature):
-        scores = await super().score(ids, temperature)
-        return np.append(np.float32(0), scores)
-
-
-class ScoresAtTemperatureOne(Good):
-    async def score(self, ids, temperature):
-        return await super().score(ids, 1.0)
-
-
-class ScoresTheModelItStartedWith(Good):
-    async def score(self, ids, temperature):
-        return distribution(1.0, temperature)[ids[1:]].astype(np.float32)
-
-
-class ScoringDisturbsRequests(Good):
-    async def score(self, ids, temperature):
-        self.bias += 5.0
-        return await super().score(ids, temperature)
-
-
-class RequestsDisturbScores(Good):
-    async def score(self, ids, temperature):
-        return await super().score(ids, temperature) - np.float32(len(self.running))
-
-
-class ScoresAnything(Good):
-    async def score(self, ids, temperature):
-        return (await super().score(ids[:CONTEXT], temperature))[:CONTEXT]
-
-
 BROKEN = [
     (checks.results_are_whole, LogprobsAreProbabilities, "log-probabilities"),
     (checks.results_are_whole, ForgetsAVersion, "versions for"),
@@ -378,12 +339,6 @@ BROKEN = [
     (checks.updates_are_refused_while_requests_run, LoadsUnderRequests, "under a running request"),
     (checks.a_full_context_is_refused, TakesAnyPrompt, "a prompt of 64 tokens was taken"),
     (checks.a_full_context_is_refused, RunsOver, "50 tokens where 3 fit"),
-    (checks.scores_are_the_trainers, ScoresTheFirstToken, "tokens scored as"),
-    (checks.scores_are_the_trainers, ScoresAtTemperatureOne, r"at temperature 0\.7: off by"),
-    (checks.scores_are_the_trainers, ScoresTheModelItStartedWith, r"at temperature 1\.0: off by"),
-    (checks.scoring_leaves_requests_alone, ScoringDisturbsRequests, "beside scores"),
-    (checks.scoring_leaves_requests_alone, RequestsDisturbScores, "scores beside requests: off"),
-    (checks.texts_that_do_not_fit_are_not_scored, ScoresAnything, "65 tokens were scored"),
 ]
 
 
@@ -399,7 +354,8 @@ def world(make, tmp_path):
 
 
 def test_a_good_engine_passes_every_check(trial, tmp_path):
-    trial.passes(EngineSuite, CASE, builder=world(Good, tmp_path))
+    skips = engine_scores.CHECKS
+    trial.passes(EngineSuite, CASE, builder=world(Good, tmp_path), skips=skips)
 
 
 @pytest.mark.parametrize(("check", "make", "told"), BROKEN)
@@ -420,31 +376,6 @@ def test_an_engine_that_can_be_stopped_only_once_is_caught(trial, tmp_path):
         trial(checks.stop_is_idempotent, CASE, builder=world(StopsOnce, tmp_path))
 
 
-class ScoresNothing(Good):
-    score = None
-
-    def __getattribute__(self, name):
-        if name == "score":
-            raise AttributeError(name)
-        return super().__getattribute__(name)
-
-
-def test_an_engine_that_does_not_score_is_not_asked_to(trial, tmp_path):
-    with pytest.raises(CheckSkipped, match="does not score"):
-        trial(checks.scores_are_the_trainers, CASE, builder=world(ScoresNothing, tmp_path))
-
-
-def test_an_engine_that_says_it_scores_and_cannot_is_caught(trial, tmp_path):
-    says = EngineComponent(name="engine", target="toy:Engine", scores=True)
-    trial.fails(
-        checks.scores_are_the_trainers,
-        CASE,
-        told="no method score",
-        says=says,
-        builder=world(ScoresNothing, tmp_path),
-    )
-
-
 def test_every_check_catches_something():
     caught = {check for check, _, _ in BROKEN} | {checks.stop_is_idempotent}
-    assert caught == set(EngineSuite.checks)
+    assert caught == set(EngineSuite.checks) - set(engine_scores.CHECKS)

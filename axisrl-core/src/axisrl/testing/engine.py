@@ -1,5 +1,6 @@
 """What a :class:`axisrl.protocols.RolloutEngine` promises, on a small model and with the trainer
-whose weights it takes. It does not measure speed."""
+whose weights it takes. It does not measure speed. Scoring is in
+:mod:`axisrl.testing.engine_scores`."""
 
 from __future__ import annotations
 
@@ -9,18 +10,16 @@ import dataclasses
 import numpy as np
 
 from axisrl.errors import EngineFailure, WeightSyncError
-from axisrl.plugins.components import EngineComponent
-from axisrl.protocols.engine import RolloutEngine, ScoringEngine
+from axisrl.protocols.engine import RolloutEngine
+from axisrl.testing import engine_scores
 from axisrl.testing.engine_requests import (
     LONG,
     EngineSubject,
-    Served,
     generate,
     generate_batch,
     let_start,
     require_agreement,
     require_same_draw,
-    require_scores,
     served_by,
     started_trainer,
     train_once,
@@ -274,68 +273,6 @@ async def a_full_context_is_refused(subject: EngineSubject) -> None:
         raise CheckFailed(f"a prompt of {limit} tokens was taken where {limit} is the limit")
 
 
-async def scores_are_the_trainers(subject: EngineSubject) -> None:
-    """Of given tokens, at temperatures 1.0, 0.7 and 1.3, before and after new weights."""
-    async with served_by(subject) as served:
-        engine = _scoring(subject, served)
-        trainer = started_trainer(subject, served.model)
-        try:
-            for temperature in (1.0, 0.7, 1.3):
-                await require_scores(subject, served, engine, trainer, temperature)
-            train_once(trainer, served, await generate_batch(served, SamplingParams(max_tokens=6)))
-            await engine.update_weights(trainer.weight_update(1))
-            await require_scores(subject, served, engine, trainer, 1.0)
-        finally:
-            trainer.stop()
-
-
-async def scoring_leaves_requests_alone(subject: EngineSubject) -> None:
-    """Requests that run meanwhile draw what they draw alone, and the scores are the same too."""
-    async with served_by(subject) as served:
-        engine = _scoring(subject, served)
-        sampling = SamplingParams(max_tokens=6)
-        texts = prompts(served.model, 4, seed=1)
-        want = await generate_batch(served, sampling)
-        scores = [await engine.score(text, 1.0) for text in texts]
-        running = asyncio.ensure_future(generate_batch(served, sampling))
-        await let_start()
-        meanwhile = await asyncio.gather(*(engine.score(text, 1.0) for text in texts))
-        for number, result in enumerate(await running):
-            require_same_draw(f"request {number} beside scores", result, want[number], subject)
-    for alone, beside in zip(scores, meanwhile, strict=True):
-        what = "scores beside requests"
-        require_close(beside, alone, atol=subject.case.tolerance, what=what)
-
-
-async def texts_that_do_not_fit_are_not_scored(subject: EngineSubject) -> None:
-    """``EngineFailure`` above the context limit; at the limit there are scores."""
-    limit = subject.case.max_context
-    if not limit:
-        raise CheckSkipped("the case names no max_context")
-    async with served_by(subject) as served:
-        engine = _scoring(subject, served)
-        longest = (np.arange(limit + 1) % vocabulary(served.model)).astype(np.int32)
-        scores = await engine.score(longest[:-1], 1.0)
-        require(len(scores) == limit - 1, f"{len(scores)} scores for {limit} tokens")
-        try:
-            await engine.score(longest, 1.0)
-        except EngineFailure:
-            return
-        raise CheckFailed(f"{limit + 1} tokens were scored where {limit} is the limit")
-
-
-def _scoring(subject: EngineSubject, served: Served) -> ScoringEngine:
-    """The engine, where it says that it scores. Fails when it says so and cannot."""
-    says = subject.descriptor
-    if isinstance(served.engine, ScoringEngine):
-        return served.engine
-    require(
-        not (isinstance(says, EngineComponent) and says.scores),
-        "the component says scores=True and has no method score",
-    )
-    raise CheckSkipped("it does not score")
-
-
 async def stop_is_idempotent(subject: EngineSubject) -> None:
     """Twice after a start, and once without one."""
     never_started: RolloutEngine = subject.build()
@@ -363,8 +300,6 @@ class EngineSuite(Suite):
         pause_holds_new_requests,
         updates_are_refused_while_requests_run,
         a_full_context_is_refused,
-        scores_are_the_trainers,
-        scoring_leaves_requests_alone,
-        texts_that_do_not_fit_are_not_scored,
         stop_is_idempotent,
+        *engine_scores.CHECKS,
     )

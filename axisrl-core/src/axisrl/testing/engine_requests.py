@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from axisrl.protocols.engine import RolloutEngine, ScoringEngine
+from axisrl.protocols.engine import RolloutEngine
 from axisrl.protocols.trainer import TrainerBackend
 from axisrl.runtime.batch import with_weights
 from axisrl.runtime.chat import ChatTokenizer, load_tokenizer
@@ -21,7 +21,6 @@ from axisrl.testing.sequences import (
     model_spec,
     packed,
     prompts,
-    random_samples,
     sample_of,
     trained,
 )
@@ -116,27 +115,6 @@ async def require_agreement(
     what = f"engine against trainer at temperature {temperature}"
     require_close(ours, theirs, atol=subject.case.tolerance, what=what)
     return results
-
-
-async def require_scores(
-    subject: EngineSubject,
-    served: Served,
-    engine: ScoringEngine,
-    trainer: TrainerBackend,
-    temperature: float,
-) -> None:
-    """Score random texts, and hold the scores against the trainer's log-probabilities."""
-    samples = random_samples(served.model, 4, temperature=temperature)
-    batch = packed(samples)
-    theirs: FloatArray = trained(batch, trainer.logprobs([batch])[0])
-    texts = [np.append(sample.ids, sample.labels[-1:]).astype(np.int32) for sample in samples]
-    scores = await asyncio.gather(*(engine.score(text, temperature) for text in texts))
-    for text, found in zip(texts, scores, strict=True):
-        told = (found.shape, str(found.dtype))
-        require(told == ((len(text) - 1,), "float32"), f"{len(text)} tokens scored as {told}")
-    ours = np.concatenate([f[s.loss_mask] for f, s in zip(scores, samples, strict=True)])
-    what = f"scores against trainer at temperature {temperature}"
-    require_close(ours, theirs, atol=subject.case.tolerance, what=what)
 
 
 def _samples(served: Served, results: Sequence[GenerateResult], temperature: float) -> list[Sample]:
