@@ -15,7 +15,7 @@ LIGHT = ("axisrl.plugins", "axisrl.protocols", "axisrl.types", "axisrl.trace", "
 HEAVY = ("torch", "ray", "transformers")
 TORCH_PAGES = ("axisrl/ops/", "axisrl/testing/")
 """Pure torch by purpose, and imported only by what needs torch itself."""
-TARGETS = ("axisrl/builtin/ray_handles.py",)
+TARGETS = ("axisrl/builtin/ray_handles.py", "axisrl/builtin/sft_loss.py")
 """A component's own module, imported when it is built; its descriptor names what it needs."""
 
 

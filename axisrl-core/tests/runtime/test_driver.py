@@ -305,7 +305,7 @@ def test_an_engine_that_hangs_does_not_keep_a_failed_run_from_ending(stage, monk
     monkeypatch.setattr("axisrl.runtime.parts._CLOSE_S", 0.05)
     with pytest.raises(RunFailed, match="scripted failure"):
         stage("trainer.fail_at_step=1")
-    assert "an actor did not close within 0.05 s" in caplog.text
+    assert "an engine did not close within 0.05 s" in caplog.text
 
 
 def test_a_dataset_without_tasks_is_a_config_error(stage):

@@ -6,6 +6,8 @@ Pinned by ``tests/builtin/test_reward_advantage.py``.
 
 from __future__ import annotations
 
+import numpy as np
+
 from axisrl.config.base import NoConfig
 from axisrl.types import AdvantageResult, BuildContext, RolloutGroup, Values
 
@@ -22,4 +24,4 @@ class RewardAdvantage:
 
     def __call__(self, group: RolloutGroup, values: tuple[Values, ...] | None) -> AdvantageResult:
         """See :meth:`axisrl.protocols.Advantage.__call__`; ``values`` are not used."""
-        return AdvantageResult(advantages=tuple(group.rewards))
+        return AdvantageResult(advantages=tuple(np.asarray(reward) for reward in group.rewards))

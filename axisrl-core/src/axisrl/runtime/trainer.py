@@ -43,7 +43,7 @@ class LearnerActor(RowsActor):
         self.advantage: Advantage = self.build("advantage", boot.config.advantage, "advantage")
         self.loss: Loss = self._objective(self.build("loss", *loss))
         self.backend: TrainerBackend = self.build("trainer", trainer, "trainer")
-        missing = (self.loss.needs & _COMPUTED) - self.backend.provides
+        missing = self.loss.needs - self.backend.provides - _COLUMNS
         if missing:
             raise ConfigError(
                 f"{loss[1]}: {loss[0].use} needs {', '.join(sorted(missing))}, which trainer "
@@ -199,8 +199,8 @@ class ValueActor(LearnerActor):
         return member.trajectory.with_columns(**columns)
 
 
-_COMPUTED = frozenset({"old_logprobs", "entropy", "values"})
-"""What a backend computes itself; the rest of a loss's needs are columns."""
+_COLUMNS = frozenset({"reference_logprobs"})
+"""What a loss may need that another model computes."""
 
 
 def _given(advantages: np.ndarray | None) -> np.ndarray:
