@@ -7,7 +7,7 @@
 From hidden states to the gradients of hidden states and output matrix, forward and backward:
 
 - plain: all logits at once, in float32, ``torch.nn.functional.cross_entropy``, autograd.
-- grpo: ``local/trainer``'s head with its default options, and ``grpo/grpo``.
+- grpo: ``local/trainer``'s head, with its default options unless told otherwise, ``grpo/grpo``.
 - entropy, kl, icepop: the same with an entropy bonus, with a k3 penalty against given reference
   log-probabilities, with the correction ``icepop/icepop``; at the last shape alone.
 
@@ -34,6 +34,7 @@ from pathlib import Path
 
 import torch
 
+from axisrl_local.trainer_config import TrainerConfig
 from loss_part import PLAIN, VARIANTS, LossPart, Shape, cross_entropy
 from report import cpu_name, load_average, short, table, today, versions
 from side import Side
@@ -121,7 +122,7 @@ def disagreement(device: torch.device, dtype: torch.dtype) -> tuple[float, float
     """Largest difference between grpo and plain on 96 tokens: of the loss as cross-entropy, and of
     the gradients, both relative to plain's largest value."""
     inputs = Shape(tokens=96, vocabulary=512, hidden=64).inputs(device, dtype)
-    part = LossPart("grpo", inputs)
+    part = LossPart("grpo", inputs, TrainerConfig())
     part(inputs)
     ours = [_taken(tensor) for tensor in inputs[:2]]
     loss = float(cross_entropy(inputs))
@@ -134,6 +135,7 @@ def disagreement(device: torch.device, dtype: torch.dtype) -> tuple[float, float
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
+    defaults = TrainerConfig()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -143,6 +145,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--vocabulary", type=int, nargs="+", help="rows of the output matrix")
     parser.add_argument("--hidden", type=int, help="size of a hidden state")
     parser.add_argument("--loss", nargs="+", default=VARIANTS, choices=VARIANTS)
+    parser.add_argument("--chunk-tokens", type=int, default=defaults.chunk_tokens)
+    parser.add_argument("--kept-logits-mib", type=int, default=defaults.kept_logits_mib)
     parser.add_argument("--repeat", type=int, default=3, help="measured passes of each side")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of each side")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
@@ -162,7 +166,8 @@ def main() -> None:
     print(versions())
     loss, gradient = disagreement(device, getattr(torch, args.dtype))
     print(
-        f"{args.dtype}, hidden size {args.hidden}, least of {args.repeat} passes; grpo and plain "
+        f"{args.dtype}, hidden size {args.hidden}, chunk_tokens {args.chunk_tokens}, "
+        f"kept_logits_mib {args.kept_logits_mib}, least of {args.repeat} passes; grpo and plain "
         f"differ by {short(loss)} in loss and {short(gradient)} in gradients (relative)"
     )
     results: list[Result] = []
@@ -185,6 +190,10 @@ def _job(args: argparse.Namespace, shape: Shape, side: str, folder: Path) -> Pat
         "shape": asdict(shape),
         "device": args.device,
         "dtype": args.dtype,
+        "trainer": {
+            "chunk_tokens": args.chunk_tokens,
+            "kept_logits_mib": args.kept_logits_mib,
+        },
         "threads": args.threads,
         "turns": args.repeat + 1,
         "output": str(folder / f"{side}.json"),

@@ -83,18 +83,17 @@ def cross_entropy(inputs: Inputs) -> Tensor:
 
 
 class LossPart:
-    """axisrl's: the head as ``local/trainer`` computes it by default, then the objective.
+    """axisrl's: the head as ``local/trainer`` computes it with ``config``, then the objective.
 
     The batch is on policy and every advantage is 1. GRPO's gradient is then that of
     cross-entropy, and so it stays with a k3 penalty and with icepop.
     """
 
-    def __init__(self, variant: str, inputs: Inputs) -> None:
+    def __init__(self, variant: str, inputs: Inputs, config: TrainerConfig) -> None:
         self._objective = objective(variant)
-        defaults = TrainerConfig()
         self._plan = HeadPlan(
-            chunk_tokens=defaults.chunk_tokens,
-            kept_bytes=defaults.kept_logits_mib * _MIB,
+            chunk_tokens=config.chunk_tokens,
+            kept_bytes=config.kept_logits_mib * _MIB,
             entropy="entropy" in self._objective.needs,
         )
         with torch.no_grad():

@@ -12,11 +12,13 @@ import json
 import resource
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from axisrl_local.trainer_config import TrainerConfig
 from baton import pause
 from loss_part import PLAIN, Inputs, LossPart, Shape, Way, cross_entropy
 
@@ -43,9 +45,9 @@ class PeakMemory:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _UNIT - self._before
 
 
-def way_of(side: str, inputs: Inputs) -> Way:
+def way_of(side: str, inputs: Inputs, config: TrainerConfig) -> Way:
     """``plain`` or a variant of axisrl's."""
-    return cross_entropy if side == PLAIN else LossPart(side, inputs)
+    return cross_entropy if side == PLAIN else LossPart(side, inputs, config)
 
 
 def timed(way: Way, inputs: Inputs) -> float:
@@ -59,18 +61,18 @@ def timed(way: Way, inputs: Inputs) -> float:
     return time.perf_counter() - begun
 
 
-def serve(
-    side: str, shape: Shape, device: torch.device, dtype: torch.dtype, turns: int
-) -> dict[str, Any]:
-    """Take ``turns`` turns; the first is a warm-up and its time is left out."""
+def serve(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Take the job's ``turns``; the first is a warm-up and its time is left out."""
+    side, config = job["side"], TrainerConfig(**job["trainer"])
+    device, dtype = torch.device(job["device"]), getattr(torch, job["dtype"])
     # A few tokens first: libraries that load themselves are no memory of the work.
     few = Shape(tokens=8, vocabulary=64, hidden=8).inputs(device, dtype)
-    way_of(side, few)(few)
-    inputs = shape.inputs(device, dtype)
+    way_of(side, few, config)(few)
+    inputs = Shape(**job["shape"]).inputs(device, dtype)
     peak = PeakMemory(device)
-    way = way_of(side, inputs)
+    way = way_of(side, inputs, config)
     seconds = []
-    for _ in range(turns):
+    for _ in range(job["turns"]):
         pause()
         seconds.append(timed(way, inputs))
         if device.type == "cuda":
@@ -86,9 +88,7 @@ def main() -> None:
     job = json.loads(parser.parse_args().job.read_text())
     if job["threads"]:
         torch.set_num_threads(job["threads"])
-    device, dtype = torch.device(job["device"]), getattr(torch, job["dtype"])
-    found = serve(job["side"], Shape(**job["shape"]), device, dtype, job["turns"])
-    Path(job["output"]).write_text(json.dumps(found))
+    Path(job["output"]).write_text(json.dumps(serve(job)))
 
 
 def _finish(device: torch.device) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from axisrl_local.trainer_config import TrainerConfig
+
 CPU = torch.device("cpu")
 
 
@@ -49,7 +51,7 @@ def cleared(inputs):
 def test_both_sides_have_the_same_cross_entropy_and_the_same_gradients(inputs, variant):
     from loss_part import LossPart, cross_entropy
 
-    part = LossPart(variant, inputs)
+    part = LossPart(variant, inputs, TrainerConfig())
     assert part(cleared(inputs)).item() == pytest.approx(-1)
     ours = gradients(inputs)
     loss = cross_entropy(cleared(inputs))
@@ -60,7 +62,7 @@ def test_both_sides_have_the_same_cross_entropy_and_the_same_gradients(inputs, v
 def test_the_entropy_bonus_is_in_value_and_gradient(inputs):
     from loss_part import LossPart
 
-    loss = LossPart("entropy", inputs)(cleared(inputs))
+    loss = LossPart("entropy", inputs, TrainerConfig())(cleared(inputs))
     ours = gradients(inputs)
     hidden, weight, labels = cleared(inputs)
     logp = (hidden @ weight.T).log_softmax(-1)
@@ -83,18 +85,19 @@ def test_each_variant_adds_what_it_is_named_for():
 def test_the_icepop_variant_leaves_tokens_out(inputs):
     from loss_part import LossPart
 
-    part = LossPart("icepop", inputs)
+    part = LossPart("icepop", inputs, TrainerConfig())
     part._columns["rollout_logprobs_N"] = part._columns["rollout_logprobs_N"] + 3
     assert part(inputs).item() == 0
 
 
-def test_the_head_is_the_trainers_by_default(inputs):
-    from axisrl_local.trainer_config import TrainerConfig
-    from loss_part import LossPart
+def test_the_head_is_the_trainers_by_default(bench, inputs, tmp_path):
+    from loss_part import PLAIN, LossPart, Shape
 
-    plan, defaults = LossPart("grpo", inputs)._plan, TrainerConfig()
-    assert plan.chunk_tokens == defaults.chunk_tokens
-    assert plan.kept_bytes == defaults.kept_logits_mib << 20
+    shape = Shape(tokens=8, vocabulary=16, hidden=8)
+    job = json.loads(bench._job(bench.parse([]), shape, PLAIN, tmp_path).read_text())
+    assert TrainerConfig(**job["trainer"]) == TrainerConfig()
+    plan = LossPart("grpo", inputs, TrainerConfig(chunk_tokens=3, kept_logits_mib=2))._plan
+    assert (plan.chunk_tokens, plan.kept_bytes) == (3, 2 << 20)
 
 
 def test_the_sides_agree_on_this_machine(bench):
@@ -133,14 +136,15 @@ def test_the_grid_is_every_length_with_every_vocabulary(bench):
     assert sizes == [(2, 16, 8), (4, 16, 8), (2, 32, 8), (4, 32, 8)]
 
 
-def test_the_first_pass_of_a_side_is_not_timed(monkeypatch):
+def test_the_first_pass_of_a_side_is_not_timed(bench, monkeypatch, tmp_path):
     import loss_side
     from loss_part import PLAIN, Shape
 
     turns = []
     monkeypatch.setattr(loss_side, "pause", lambda: turns.append(1))
     shape = Shape(tokens=8, vocabulary=16, hidden=8)
-    found = loss_side.serve(PLAIN, shape, CPU, torch.float32, 3)
+    job = bench._job(bench.parse(["--repeat", "2"]), shape, PLAIN, tmp_path)
+    found = loss_side.serve(json.loads(job.read_text()))
     assert (len(turns), len(found["seconds"])) == (4, 2)
 
 
