@@ -392,3 +392,9 @@ def test_an_evaluation_that_fails_over_the_limit_ends_the_run_with_its_causes(st
 def test_an_option_that_is_wrong_for_every_rollout_ends_the_run_as_a_config_error(stage):
     with pytest.raises(ConfigError, match="no such judge"):
         stage("verifiers.odd={use: stage/odd, how: misconfigured}")
+
+
+def test_a_hook_that_fails_is_counted_at_the_end_and_ends_no_run(stage, monkeypatch, caplog):
+    monkeypatch.setenv("STAGE_DEAF", "1")
+    assert stage().outcome == "completed"
+    assert "axisrl_step_finished failed 4 times in this run, first: ValueError" in caplog.text

@@ -201,6 +201,9 @@ class _Driver:
     def _close(self, loggers: LoggerGroup, outcome: str, error: str) -> None:
         loggers.finish(outcome)
         self._plugins.run_finished(RunFinished(outcome=outcome, error=error))
+        for failed in self._plugins.hook_failures():
+            what = (failed.plugin, failed.hook, failed.count, failed.error)
+            _LOGGER.warning("plugin %s: %s failed %d times in this run, first: %s", *what)
         self._manifest |= {"state": outcome, "error": error}
         write_manifest(self._run_dir, self._manifest)
 
