@@ -2,20 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from axisrl.config.load import LoadedConfig, RunRequest, load_run, stored_tree
+from axisrl.config.load import stored_tree
 from axisrl.config.render import render
 from axisrl.config.shape import leaves, plain
 from axisrl.errors import ConfigError, PluginError, UsageError
-from axisrl.plugins.manager import PluginManager
-
-
-@pytest.fixture
-def load(toy):
-    def load(recipe: object = "toy/base", *overrides: str, **request: object) -> LoadedConfig:
-        asked = RunRequest(recipe=str(recipe), overrides=overrides, **request)
-        return load_run(asked, PluginManager.discover())
-
-    return load
 
 
 def message_of(load, *args: object, **request: object) -> str:
@@ -102,19 +92,6 @@ def test_an_unknown_key_names_the_nearest_and_where_it_came_from(load, tmp_path)
     assert message_of(load, configs=(str(tmp_path / "a.yaml"),)) == (
         f"unknown key trian; did you mean train? (from {tmp_path / 'a.yaml'})"
     )
-
-
-def test_an_option_without_effect_is_an_error(load):
-    """Pitfall 26: an inert option is told to the user who set it."""
-    assert message_of(load, "toy/base", "rollout.workers=3") == (
-        "rollout.workers 3 has no effect with placement.kind inline (from command line)"
-    )
-    assert load("toy/base", "rollout.workers=3", "placement=ray").config.rollout.workers == 3
-
-
-def test_ray_settings_of_a_recipe_do_not_forbid_a_run_in_one_process(load, tmp_path):
-    (tmp_path / "a.yaml").write_text("extends: toy/base\nplacement: {kind: ray, gpus_trainer: 1}\n")
-    assert load(tmp_path / "a.yaml", "placement=inline").config.placement.kind == "inline"
 
 
 def test_a_group_of_one_says_what_is_wrong_with_it(load):

@@ -46,7 +46,7 @@ def test_a_component_s_own_options_stand_on_them_and_are_validated_like_any_othe
 
     own = validate(Own, {"threshold": 2, "base": "rollout"}, path="loss", origins={})
     assert (own.threshold, own.base, own.aggregation) == (2.0, "rollout", "token_mean")
-    with pytest.raises(ConfigError, match="unknown key loss.treshold"):
+    with pytest.raises(ConfigError, match=r"unknown key loss\.treshold"):
         validate(Own, {"treshold": 2}, path="loss", origins={})
     with pytest.raises(ConfigError, match="needs sequence_norm"):
         validate(Own, {"aggregation": "sequence_mean_token_sum_norm"}, path="loss", origins={})

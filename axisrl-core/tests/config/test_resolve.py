@@ -152,3 +152,79 @@ def test_engine_and_trainer_have_to_share_a_transport(toy):
     (problem,) = checked(engine="toy/far")
     assert "receives weights by nccl" in problem
     assert "sends them by disk" in problem
+
+
+LEARNING = """
+from axisrl.plugins import AdvantageComponent, CorrectionComponent, LossComponent, hookimpl
+
+@hookimpl
+def axisrl_advantages():
+    return [AdvantageComponent(name="gae", target="{module}:Gae", needs_values=True)]
+
+@hookimpl
+def axisrl_losses():
+    return [LossComponent(name="value", target="{module}:Value", trains="value")]
+
+@hookimpl
+def axisrl_corrections():
+    return [CorrectionComponent(name="mask", target="{module}:Mask")]
+"""
+VALUE = {"loss": "learning/value"}
+TALKS = {"mode": "train_offline", "loss": "core/sft", "rollout": {"group_size": 8}}
+
+
+@pytest.fixture
+def learning(toy):
+    """The toy, and a plugin with what a value model and corrections need."""
+    toy.add("learning", LEARNING)
+
+
+def test_an_advantage_that_needs_values_needs_a_value_model(learning):
+    assert checked(advantage="learning/gae", value=VALUE) == []
+    (problem,) = checked(advantage="learning/gae")
+    assert problem.startswith("advantage learning/gae is computed from a value model")
+
+
+def test_a_value_model_that_nothing_uses_is_refused(learning):
+    (problem,) = checked(value=VALUE)
+    assert problem == "value has no effect: advantage toy/group uses no value model"
+
+
+def test_each_model_takes_a_loss_of_its_own_kind(learning):
+    found = checked(advantage="learning/gae", value={"loss": "toy/clip"}, loss="learning/value")
+    assert found == [
+        "loss: learning/value trains the value model, not the policy",
+        "value.loss: toy/clip trains the policy model, not the value",
+    ]
+
+
+def test_a_teacher_behind_an_engine_needs_one_that_scores(toy):
+    (problem,) = checked(teacher={"model": "big", "engine": "toy/engine"})
+    assert problem == "engine toy/engine cannot say how likely given tokens are"
+
+
+def test_conversations_take_a_loss_that_reads_nothing_recorded_at_sampling(learning):
+    assert checked(**TALKS) == []
+    replayed = {**TALKS, "loss": "toy/clip", "offline": {"rollouts": "run"}}
+    assert checked(**replayed, corrections=["learning/mask"]) == []
+    found = checked(
+        **{**TALKS, "loss": "toy/clip"},
+        corrections=["learning/mask"],
+        kl={"coef": 0.1, "base": "rollout"},
+    )
+    said = "needs what was recorded at sampling, and conversations were not sampled"
+    assert found == [
+        f"{what} {said}" for what in ("loss toy/clip", "learning/mask", "kl.base rollout")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("part", "keys"),
+    [
+        ("value", {"value": VALUE, "advantage": "learning/gae"}),
+        ("teacher", {"teacher": {"model": "big"}}),
+    ],
+)
+def test_what_changes_advantages_is_refused_where_the_loss_reads_none(learning, part, keys):
+    said = f"{part} has no effect: it changes advantages, and loss core/sft reads none"
+    assert checked(loss="core/sft", **keys) == [said]

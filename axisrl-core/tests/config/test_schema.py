@@ -79,3 +79,47 @@ def test_a_weight_for_an_unknown_reward_is_refused_with_the_nearest_name():
     assert caught.value.message == (
         "reward_weights.lenght weighs no reward, the run has length, main; did you mean length?"
     )
+
+
+def test_a_window_warms_up_the_value_model_whole_or_not_at_all():
+    train = {"updates": 6, "updates_per_sync": 2}
+    assert config(train=train, value={"loss": "a/b", "warmup_updates": 2}).value.warmup_updates == 2
+    with pytest.raises(ConfigError, match=r"value.warmup_updates 3 is not a multiple of .* 2"):
+        config(train=train, value={"loss": "a/b", "warmup_updates": 3})
+
+
+def test_a_warm_up_leaves_updates_for_the_policy():
+    with pytest.raises(ConfigError, match=r"value.warmup_updates 4 leaves none of train.updates 4"):
+        config(train={"updates": 4}, value={"loss": "a/b", "warmup_updates": 4})
+    assert config(train={"updates": 0}, value={"loss": "a/b"}).train.updates == 0
+
+
+OFFLINE = {"mode": "train_offline"}
+ALONE = {"group_size": 1, "min_group_size": 1}
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"offline": {"rollouts": "run"}}, "offline.rollouts has no effect unless mode is"),
+        ({**OFFLINE, "sampler": "low_success"}, "learns from rollouts that are played"),
+        ({**OFFLINE, "train": {"zero_std_groups": "drop"}}, "would drop every conversation"),
+        (
+            {
+                "train": {"zero_std_groups": "drop"},
+                "rollout": {"group_size": 1, "min_group_size": 1},
+            },
+            "would drop every group of one rollout",
+        ),
+    ],
+)
+def test_what_does_nothing_in_a_mode_is_refused(keys, reason):
+    with pytest.raises(ConfigError, match=reason):
+        config(**keys)
+
+
+def test_saved_rollouts_may_drop_groups_without_variance():
+    replay = config(
+        **OFFLINE, offline={"rollouts": "run"}, train={"zero_std_groups": "drop"}, dataset=None
+    )
+    assert replay.train.zero_std_groups == "drop"

@@ -29,7 +29,8 @@ def save(run_dir, step, trainer=None, keep=2, **fields):
 
 
 def test_what_is_saved_is_read_back(tmp_path):
-    state = {"version": 3, "source": {"cursor": 24}, "pending": None, "loggers": {"core/wandb": {"id": "x"}}}
+    loggers = {"core/wandb": {"id": "x"}}
+    state = {"version": 3, "source": {"cursor": 24}, "pending": None, "loggers": loggers}
     path = save(tmp_path, 12, **state)
     assert path.name == "step-000012"
     assert (path / "trainer" / "weights").read_text() == "w"

@@ -120,10 +120,13 @@ def test_the_value_model_warms_up_alone_and_the_policy_has_the_rest_of_the_steps
     assert one.value.named("start") == [[4]]
 
 
-def test_a_window_that_ends_the_warm_up_is_loaded_by_the_policy():
-    one = learners(warmup=1, value=Model("value"))
-    asyncio.run(one.load_window([GROUPS, GROUPS], RunState()))
-    assert len(one.policy.named("load_window")) == 1
+def test_nobody_scores_for_the_policy_before_it_learns():
+    models = {name: Model(name) for name in ("value", "reference", "teacher")}
+    one = learners(warmup=1, **models)
+    asyncio.run(one.load_window([GROUPS], RunState()))
+    assert [len(model.named("score")) for model in models.values()] == [1, 0, 0]
+    asyncio.run(one.load_window([GROUPS], RunState(step=1)))
+    assert [len(model.named("score")) for model in models.values()] == [2, 1, 1]
 
 
 TARGET = EntropyConfig(target=1.0, coef=0.01, step=0.005, max_coef=0.012)
@@ -152,7 +155,7 @@ def test_control_goes_on_from_its_saved_state():
     rest = learners(entropy=TARGET, measured=[0.5])
     _, resumed = steps(rest, 1, middle)
     assert resumed == end
-    assert rest.policy.calls == whole.policy.calls[-2:-1] + [("step", 0)]
+    assert rest.policy.calls == [*whole.policy.calls[-2:-1], ("step", 0)]
 
 
 def test_without_a_target_nobody_touches_the_factor():

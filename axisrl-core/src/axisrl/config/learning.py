@@ -26,11 +26,6 @@ class KlConfig(Config):
 
     def __post_init__(self) -> None:
         at_least(0, coef=self.coef, reset_every=self.reset_every)
-        if self.reset_every and (not self.coef or self.base != "reference"):
-            raise ValueError(
-                f"reset_every {self.reset_every} has no effect without a coef above 0 and base "
-                "reference"
-            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

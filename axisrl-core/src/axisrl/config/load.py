@@ -6,11 +6,12 @@ presets left to right < ``key.path=value``. Nothing is started or built, and no 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from axisrl.config.inert import settle_inert
 from axisrl.config.overrides import Layers, origin_of, parse_override
 from axisrl.config.problems import Problem, raise_problems
 from axisrl.config.recipe import CONFIG_FILE, Layer, Recipe, read_recipe, read_settings
@@ -27,13 +28,6 @@ if TYPE_CHECKING:
 
 COMMAND_LINE = "command line"
 DEFAULT = "default"
-RAY_ONLY = (
-    "rollout.workers",
-    "placement.address",
-    "placement.cpus_per_actor",
-    "placement.gpus_engine",
-    "placement.gpus_trainer",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +69,8 @@ def load_run(request: RunRequest, manager: PluginManager) -> LoadedConfig:
     layers = _merge(request, recipe, settings)
     _follow_group_size(layers)
     config = validate(RunConfig, layers.tree, origins=layers.origins)
-    raise_problems(list(_inert(config, layers)), layers.origins)
+    raise_problems(settle_inert(config, layers, _defaults()), layers.origins)
+    config = validate(RunConfig, layers.tree, origins=layers.origins)
     used = resolve(config, manager, layers.origins)
     config = _with_plugins(config, [*recipe.layers, *settings], used, layers.origins)
     tree, origins = _resolved_tree(config, used, layers.origins)
@@ -113,8 +108,7 @@ def stored_tree(run_dir: Path) -> dict[str, Any]:
 
 
 def _merge(request: RunRequest, recipe: Recipe, settings: list[Layer]) -> Layers:
-    layers = Layers()
-    layers.add(_defaults(), DEFAULT)
+    layers = _defaults()
     for layer in recipe.layers:
         layers.add(expand(RunConfig, layer.tree), layer.origin)
     if request.smoke:
@@ -134,14 +128,16 @@ def _merge(request: RunRequest, recipe: Recipe, settings: list[Layer]) -> Layers
     return layers
 
 
-def _defaults() -> dict[str, Any]:
+def _defaults() -> Layers:
     tree: dict[str, Any] = {}
     for item in fields(RunConfig):
         if item.default is not MISSING:
             tree[item.name] = plain(item.default)
         elif item.default_factory is not MISSING:
             tree[item.name] = plain(item.default_factory())
-    return tree
+    layers = Layers()
+    layers.add(tree, DEFAULT)
+    return layers
 
 
 def _add_loggers(layers: Layers, names: tuple[str, ...]) -> None:
@@ -185,23 +181,6 @@ def _follow_group_size(layers: Layers) -> None:
     size = rollout.get("group_size")
     if isinstance(size, int) and 0 < size < rollout["min_group_size"]:
         layers.add({"rollout": {"min_group_size": size}}, "rollout.group_size")
-
-
-def _inert(config: RunConfig, layers: Layers) -> Iterator[Problem]:
-    """Options that only several processes have, set where or after ``inline`` was chosen."""
-    if config.placement.kind != "inline":
-        return
-    defaults = _defaults()
-    chosen = layers.rank(origin_of(layers.origins, "placement.kind"))
-    for path in RAY_ONLY:
-        section, _, key = path.partition(".")
-        value = getattr(getattr(config, section), key)
-        if value != defaults[section][key] and layers.rank(layers.origins[path]) >= chosen:
-            yield Problem(
-                path,
-                f"{path} {value!r} has no effect with placement.kind inline",
-                "add placement.kind=ray, or remove it",
-            )
 
 
 def _with_plugins(

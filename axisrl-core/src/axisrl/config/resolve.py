@@ -113,7 +113,8 @@ def check(config: RunConfig, used: Sequence[UsedComponent]) -> list[Problem]:
     return [
         *_group_problems(config, found["advantage"]),
         *_value_problems(config, found["advantage"]),
-        *_loss_problems(config, found),
+        *_loss_problems(found),
+        *_supervised_problems(config, found["loss"]),
         *_store_problems(config, found["store"]),
         *_engine_problems(found),
     ]
@@ -154,7 +155,7 @@ def _value_problems(config: RunConfig, advantage: UsedComponent) -> Iterator[Pro
         )
 
 
-def _loss_problems(config: RunConfig, found: Mapping[str, UsedComponent]) -> Iterator[Problem]:
+def _loss_problems(found: Mapping[str, UsedComponent]) -> Iterator[Problem]:
     for path, trains in (("loss", "policy"), ("value.loss", "value")):
         if path not in found:
             continue
@@ -166,14 +167,29 @@ def _loss_problems(config: RunConfig, found: Mapping[str, UsedComponent]) -> Ite
                 f"not the {trains}",
                 f"choose a loss of the {trains} model",
             )
-    texts = config.mode == "train_offline" and not config.offline.rollouts
-    loss = found["loss"].resolved
-    if texts and not cast(LossComponent, loss.component).supervised:
+
+
+def _supervised_problems(config: RunConfig, loss: UsedComponent) -> Iterator[Problem]:
+    """A supervised loss reads no advantage; of a conversation nothing was recorded at sampling."""
+    name, supervised = loss.resolved.id, cast(LossComponent, loss.resolved.component).supervised
+    for part in ("value", "teacher"):
+        if supervised and getattr(config, part) is not None:
+            yield Problem(
+                part,
+                f"{part} has no effect: it changes advantages, and loss {name} reads none",
+                f"remove {part}, or choose another loss",
+            )
+    if config.mode != "train_offline" or config.offline.rollouts:
+        return
+    reads = [] if supervised else [("loss.use", f"loss {name}")]
+    reads += [(f"corrections.{at}", use.use) for at, use in enumerate(config.corrections)]
+    if config.kl.coef and config.kl.base == "rollout":
+        reads.append(("kl.base", "kl.base rollout"))
+    for path, what in reads:
         yield Problem(
-            "loss.use",
-            f"loss {loss.id} needs what was recorded at sampling, and conversations were not "
-            "sampled",
-            "use core/sft, or replay a run with offline.rollouts=RUN_FOLDER",
+            path,
+            f"{what} needs what was recorded at sampling, and conversations were not sampled",
+            "leave it out and use core/sft, or replay a run with offline.rollouts=RUN_FOLDER",
         )
 
 

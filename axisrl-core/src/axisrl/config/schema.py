@@ -256,8 +256,8 @@ class RunConfig(Config):
             )
         self._check_parts()
         # A value model reads one position more: the state after the last token.
-        least = rollout.max_context - (0 if self.value else 1)
-        if train.max_tokens_per_batch < least:
+        longest = rollout.max_context - (0 if self.value else 1)
+        if train.max_tokens_per_batch < longest:
             raise ValueError(
                 f"train.max_tokens_per_batch {train.max_tokens_per_batch} is too small for a "
                 f"rollout of rollout.max_context {rollout.max_context} tokens"
@@ -277,12 +277,37 @@ class RunConfig(Config):
             needed(getattr(self, name), name)
         if self.mode == "train" or not self.offline.rollouts:
             needed(self.dataset, "dataset")
-        if self.mode == "train" and self.offline.rollouts:
+        self._check_mode()
+        self._check_value()
+
+    def _check_mode(self) -> None:
+        """What does nothing, or drops everything, in this mode."""
+        offline, replays = self.mode == "train_offline", bool(self.offline.rollouts)
+        if replays and not offline:
             raise ValueError("offline.rollouts has no effect unless mode is train_offline")
-        if self.value and self.value.warmup_updates >= self.train.updates:
+        if offline and self.sampler.strategy != "uniform":
             raise ValueError(
-                f"value.warmup_updates {self.value.warmup_updates} leaves none of train.updates "
-                f"{self.train.updates} for the policy"
+                f"sampler.strategy {self.sampler.strategy} learns from rollouts that are played, "
+                "and mode train_offline plays none"
+            )
+        alone = self.rollout.group_size == 1 or (offline and not replays)
+        if self.train.zero_std_groups == "drop" and alone:
+            what = "conversation" if offline and not replays else "group of one rollout"
+            raise ValueError(
+                f"train.zero_std_groups drop would drop every {what}: its rewards are all equal"
+            )
+
+    def _check_value(self) -> None:
+        warmup = self.value.warmup_updates if self.value else 0
+        if warmup and warmup >= self.train.updates:
+            raise ValueError(
+                f"value.warmup_updates {warmup} leaves none of train.updates {self.train.updates} "
+                "for the policy"
+            )
+        if warmup % self.train.updates_per_sync:
+            raise ValueError(
+                f"value.warmup_updates {warmup} is not a multiple of train.updates_per_sync "
+                f"{self.train.updates_per_sync}: a window is learnt from by both models or by one"
             )
 
     @property

@@ -1,8 +1,8 @@
 """Learners: the models a window is learnt with, as the driver holds them.
 
 1. Models that only look (value model, reference, teacher) score the window first, at once.
-2. Policy and value model load it, then take its optimizer steps; during ``value.warmup_updates``
-   the value model alone does.
+2. Policy and value model load it, then take its optimizer steps; during ``value.warmup_updates``,
+   which are whole windows, the value model alone does, and nobody scores for the policy.
 3. The entropy bonus follows the entropy of the whole global batch; the reference may become the
    present policy.
 
@@ -57,16 +57,16 @@ class Learners:
         """Score the window and hand it to whoever learns from it; returns the mean advantage of
         each rollout and the handles of the scores, which nobody needs afterwards."""
         groups = [group for update in updates for group in update]
+        trains = state.step >= self._warmup
         scorers = {
             "values": self.value,
-            "reference_logprobs": self.reference,
-            "teacher_logprobs": self.teacher,
+            "reference_logprobs": self.reference if trains else None,
+            "teacher_logprobs": self.teacher if trains else None,
         }
         there = {name: actor for name, actor in scorers.items() if actor}
         found = await asyncio.gather(*(actor.call("score", groups) for actor in there.values()))
         scores = dict(zip(there, found, strict=True))
         window = WindowInput(updates=updates, scores=scores)
-        trains = state.step + len(updates) > self._warmup
         learners = [one for one in (self.value, self.policy if trains else None) if one]
         means = await asyncio.gather(*(one.call("load_window", window) for one in learners))
         return means[-1], [handle for each in found for handle in each.values()]

@@ -1,0 +1,55 @@
+"""Pitfall 26: an option that does nothing is an error for whoever set it."""
+
+import pytest
+
+from axisrl.config.load import write_config
+from axisrl.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("setting", "because"),
+    [
+        ("rollout.workers 3", "placement.kind inline"),
+        ("kl.estimator 'k2'", "kl.coef 0.0"),
+        ("kl.base 'old'", "kl.coef 0.0"),
+        ("kl.reset_every 5", "kl.coef 0.0"),
+        ("entropy.step 0.1", "entropy.target null"),
+        ("entropy.max_coef 0.5", "entropy.target null"),
+        ("sampler.memory 0.9", "sampler.strategy uniform"),
+        ("sampler.easy_above 0.5", "sampler.strategy uniform"),
+        ("sampler.floor 0.5", "sampler.strategy uniform"),
+    ],
+)
+def test_an_option_that_does_nothing_is_refused_with_what_makes_it_idle(load, setting, because):
+    with pytest.raises(ConfigError) as caught:
+        load("toy/base", setting.replace(" ", "="))
+    assert caught.value.message == f"{setting} has no effect with {because} (from command line)"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("placement=ray", "rollout.workers=3"),
+        ("kl.coef=0.1", "kl.estimator=k2", "kl.reset_every=5"),
+        ("entropy.target=1.0", "entropy.step=0.1"),
+        ("sampler=low_success", "sampler.floor=0.5", "sampler.memory=0.9"),
+    ],
+)
+def test_an_option_that_does_something_is_welcome(load, settings):
+    load("toy/base", *settings)
+
+
+def test_a_reference_that_is_not_there_cannot_be_reset(load):
+    with pytest.raises(ConfigError, match=r"kl.reset_every 5 has no effect with kl.base old"):
+        load("toy/base", "kl.coef=0.1", "kl.base=old", "kl.reset_every=5")
+
+
+def test_an_idle_option_of_a_recipe_below_is_laid_back_so_that_the_run_loads_again(load, tmp_path):
+    recipe = tmp_path / "a.yaml"
+    recipe.write_text(
+        "extends: toy/base\nkl: {coef: 0.1, estimator: k2}\nplacement: ray\nrollout: {workers: 3}\n"
+    )
+    loaded = load(recipe, "kl.coef=0", "placement=inline")
+    assert (loaded.config.kl.estimator, loaded.config.rollout.workers) == ("k3", 1)
+    again = load(write_config(loaded, tmp_path / "run"))
+    assert again.config == loaded.config
