@@ -11,27 +11,83 @@ from pathlib import Path
 
 import pytest
 
+SMOKE = ("gsm8k/grpo-cpu", "--smoke")
+LIMIT_S = 300
+
+
+class Warm:
+    """Starts ``axisrl`` commands from a process that has torch imported (``warm.py``)."""
+
+    def __init__(self):
+        script = Path(__file__).with_name("warm.py")
+        self._server = subprocess.Popen(
+            [sys.executable, str(script)],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, *request):
+        self._server.stdin.write(json.dumps(request) + "\n")
+        self._server.stdin.flush()
+        return json.loads(self._server.stdout.readline())
+
+    def close(self):
+        self._server.stdin.close()
+        self._server.stdout.close()
+        self._server.wait(timeout=LIMIT_S)
+
+
+class Command:
+    """One ``axisrl`` command that is running."""
+
+    def __init__(self, warm, arguments, environment, output):
+        self._warm, self._output = warm, output
+        self._pid = warm.ask("start", list(arguments), environment, str(output))
+
+    def poll(self):
+        return self._warm.ask("poll", self._pid)
+
+    def kill(self):
+        os.kill(self._pid, signal.SIGKILL)
+
+    def wait(self):
+        """Exit code (negative: the signal that ended it) and everything it wrote."""
+        deadline = time.monotonic() + LIMIT_S
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                self.kill()
+            time.sleep(0.01)
+        return code, self._output.read_text()
+
 
 class Run:
     """One run folder and the commands that fill it."""
 
-    def __init__(self, folder, *overrides):
+    def __init__(self, warm, folder, recipe, overrides):
+        self._warm = warm
         self.dir = Path(folder)
+        self.recipe = recipe
         self.overrides = overrides
 
     def start(self, *arguments):
-        command = [sys.executable, "-m", "axisrl", "run", *arguments, "--plain"]
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "AXISRL_OUTPUT_DIR": str(self.dir.parent),
-        }
-        return subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        return Command(
+            self._warm,
+            ("run", *arguments, "--plain"),
+            {"AXISRL_OUTPUT_DIR": str(self.dir.parent)},
+            self.dir.with_suffix(".out"),
         )
 
     def whole(self):
+        """The run from its beginning to its end; what it wrote."""
         return self._finish(self._fresh())
+
+    def refused(self):
+        """What a run says that ends with an error."""
+        code, output = self._fresh().wait()
+        assert code > 0, output[-2000:]
+        return output
 
     def kill_after(self, step):
         """Start, and kill -9 as soon as ``step`` is in the metrics."""
@@ -41,12 +97,16 @@ class Run:
         """Resume, and kill -9 again."""
         self._kill(self.start(str(self.dir), "--resume"), step)
 
-    def _kill(self, process, step):
-        while process.poll() is None and step not in self.steps():
+    def _kill(self, command, step):
+        code = None
+        while code is None and step not in self.steps():
             time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        output, _ = process.communicate()
-        assert process.returncode == -signal.SIGKILL, f"ended before it could be killed: {output}"
+            code = command.poll()
+        if code is None:
+            command.kill()
+            code, _ = command.wait()
+        output = self.dir.with_suffix(".out").read_text()
+        assert code == -signal.SIGKILL, f"ended before it could be killed: {output[-2000:]}"
 
     def resume(self):
         return self._finish(self.start(str(self.dir), "--resume"))
@@ -58,6 +118,10 @@ class Run:
     def metrics(self):
         lines = (self.dir / "metrics.jsonl").read_text().splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def series(self, name):
+        """Every value of one metric, in order."""
+        return [line[name] for line in self.metrics() if name in line]
 
     def untimed(self):
         return [
@@ -74,28 +138,82 @@ class Run:
                 del row["summary"]["seconds"]
         return rows
 
+    def traces(self):
+        """Every training rollout's trace: step, rollout -> node by node kind, tokens,
+        log-probabilities and versions."""
+        from safetensors.numpy import load_file
+
+        from axisrl.trace import Trace
+
+        return {
+            (path.stem, rollout): [_node(node) for node in Trace.from_bytes(blob.tobytes())]
+            for path in sorted((self.dir / "traces").glob("*.safetensors"))
+            for rollout, blob in load_file(path).items()
+        }
+
+    @property
+    def checkpoint(self):
+        return max((self.dir / "checkpoints").glob("step-*"))
+
+    def state(self):
+        return json.loads((self.checkpoint / "state.json").read_text())
+
+    def models(self):
+        """Folders of the newest checkpoint that hold a model."""
+        return {path.name for path in self.checkpoint.iterdir() if path.is_dir()}
+
     def final_weights(self):
+        """Every tensor of the newest checkpoint: policy, value model, reference, optimizers."""
         from safetensors.torch import load_file
 
-        newest = max((self.dir / "checkpoints").glob("step-*"))
         return {
-            f"{path.parent.name}/{path.name}/{name}": tensor
-            for path in sorted((newest / "trainer").rglob("*.safetensors"))
+            f"{path.relative_to(self.checkpoint)}/{name}": tensor
+            for path in sorted(self.checkpoint.rglob("*.safetensors"))
             for name, tensor in load_file(path).items()
         }
 
     def _fresh(self):
-        return self.start("gsm8k/grpo-cpu", "--smoke", "--run-dir", str(self.dir), *self.overrides)
+        return self.start(*self.recipe, "--run-dir", str(self.dir), *self.overrides)
 
-    def _finish(self, process):
-        output, _ = process.communicate(timeout=300)
-        assert process.returncode == 0, output
+    def _finish(self, command):
+        code, output = command.wait()
+        assert code == 0, output[-2000:]
         return output
 
 
+def _node(node):
+    arrays = (node.ids, node.logprobs, node.versions)
+    return node.kind, *(None if array is None else array.tolist() for array in arrays)
+
+
+def assert_same_run(one, other):
+    """Same metrics, rollouts, tokens, and every bit of every saved model and optimizer."""
+    import torch
+
+    assert one.untimed() == other.untimed()
+    assert one.rollouts() == other.rollouts()
+    assert one.traces() == other.traces()
+    assert one.models() == other.models()
+    mine, theirs = one.final_weights(), other.final_weights()
+    assert mine.keys() == theirs.keys()
+    assert [name for name in mine if not torch.equal(mine[name], theirs[name])] == []
+
+
+@pytest.fixture(scope="session")
+def warm():
+    server = Warm()
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def make_run(tmp_path):
-    def make(name, *overrides):
-        return Run(tmp_path / name, *overrides)
+def make_run(tmp_path, warm):
+    def make(name, *overrides, recipe=SMOKE):
+        return Run(warm, tmp_path / name, recipe, overrides)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def same_run():
+    return assert_same_run

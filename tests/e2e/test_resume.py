@@ -1,12 +1,10 @@
 """kill -9 at any step and --resume: the rest of the run is bit-identical to one that was never
 killed."""
 
-import torch
-
 SHORT = ("train.updates=6", "checkpoint.every=1", "eval.every=3")
 
 
-def test_a_run_killed_at_three_steps_ends_as_if_it_never_was(make_run):
+def test_a_run_killed_at_three_steps_ends_as_if_it_never_was(make_run, same_run):
     whole = make_run("whole", *SHORT)
     whole.whole()
     killed = make_run("killed", *SHORT)
@@ -14,8 +12,4 @@ def test_a_run_killed_at_three_steps_ends_as_if_it_never_was(make_run):
     for step in (3, 5):
         killed.resume_until(step)
     killed.resume()
-    assert killed.untimed() == whole.untimed()
-    assert killed.rollouts() == whole.rollouts()
-    one, other = killed.final_weights(), whole.final_weights()
-    assert one.keys() == other.keys()
-    assert [name for name in one if not torch.equal(one[name], other[name])] == []
+    same_run(killed, whole)
