@@ -141,6 +141,22 @@ def test_the_bonus_follows_its_present_factor():
     assert run(loss, inputs)[0].per_token_N.item() == pytest.approx(1.0 - 1.5)
 
 
+def test_the_entropy_is_told_whether_or_not_a_bonus_is_paid():
+    """Entropy control reads it, whatever the trainer is."""
+    loss = objective(entropy=EntropyConfig(target=1.0))
+    told = loss(batch(mask=(True, False, True), entropy_N=[3.0, NAN, 1.0])).stats["entropy"]
+    assert (told.values_N.tolist(), told.reduce) == ([3.0, 0.0, 1.0], "mean")
+    assert "entropy" not in objective()(batch()).stats
+
+
+def test_all_positions_masked_gives_loss_zero_and_gradient_zero():
+    loss = objective([Fixed([NAN], [False])], KlConfig(coef=1.0), EntropyConfig(coef=1.0))
+    names = ("old_logprobs_N", "rollout_logprobs_N", "reference_logprobs_N", "entropy_N")
+    result, gradient = run(loss, batch((NAN,), (False,), **{name: [NAN] for name in names}))
+    assert result.per_token_N.tolist() == gradient.tolist() == [0.0]
+    assert all(stat.values_N.isfinite().all() for stat in result.stats.values())
+
+
 def test_nan_at_masked_positions_changes_nothing():
     loss = objective(
         [Fixed([1.0, NAN, 2.0], [True, True, True])],

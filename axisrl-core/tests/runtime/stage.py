@@ -5,6 +5,8 @@ import asyncio
 import os
 from dataclasses import dataclass
 
+import numpy as np
+
 from axisrl.config.base import Config
 from axisrl.errors import ConfigError
 from axisrl.plugins import (
@@ -79,7 +81,12 @@ def axisrl_trainer_backends():
 
 @hookimpl
 def axisrl_advantages():
-    return [AdvantageComponent(name="centred", target=f"{__name__}:Centred")]
+    return [
+        AdvantageComponent(name="centred", target=f"{__name__}:Centred"),
+        AdvantageComponent(
+            name="critic", target=f"{__name__}:Critic", group_relative=False, needs_values=True
+        ),
+    ]
 
 
 @hookimpl
@@ -88,6 +95,7 @@ def axisrl_losses():
         LossComponent(name="plain", target=f"{__name__}:Plain"),
         LossComponent(name="proximal", target=f"{__name__}:Proximal"),
         LossComponent(name="valued", target=f"{__name__}:Valued"),
+        LossComponent(name="error", target=f"{__name__}:Error", trains="value"),
     ]
 
 
@@ -198,6 +206,24 @@ class Centred:
         return AdvantageResult(advantages=tuple(reward - mean for reward in group.rewards))
 
 
+class Critic:
+    """Reward - V, and the reward as what a value model learns."""
+
+    group_relative = False
+    needs_values = True
+    whiten = True
+
+    def __init__(self, config, context):
+        pass
+
+    def __call__(self, group, values):
+        pairs = list(zip(group.rewards, values, strict=True))
+        return AdvantageResult(
+            advantages=tuple(reward - value.tokens for reward, value in pairs),
+            returns=tuple(np.full_like(value.tokens, reward) for reward, value in pairs),
+        )
+
+
 class Plain:
     needs = frozenset()
     level = "token"
@@ -210,6 +236,10 @@ class Plain:
 
 class Proximal(Plain):
     needs = frozenset({"old_logprobs"})
+
+
+class Error(Plain):
+    needs = frozenset({"values"})
 
 
 class Valued(Plain):

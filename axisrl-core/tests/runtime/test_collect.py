@@ -4,9 +4,9 @@ import pytest
 
 from axisrl.config.schema import ModelConfig, RolloutConfig, RunConfig, TrainConfig, Use
 from axisrl.errors import RunFailed
-from axisrl.runtime.collect import Collector, window_metrics
+from axisrl.runtime.collect import Collector, Window, window_metrics
 from axisrl.runtime.sampler import TaskSampler
-from axisrl.types import Outcome, RolloutSummary, Task
+from axisrl.types import Outcome, RolloutGroup, RolloutSummary, Task
 
 ANY = Use(use="x")
 
@@ -114,6 +114,14 @@ def test_the_share_of_groups_without_variance_does_not_depend_on_what_is_done_wi
 def test_a_window_without_usable_groups_of_no_variance_says_zero():
     window = collect(lambda group, member: float(member))
     assert window_metrics(window).flush()["rollout/zero_std_frac"] == 0
+
+
+def test_groups_of_one_have_no_share_without_variance():
+    alone = RolloutSummary(
+        id="a", task_id="t", group=0, member=0, outcome=Outcome.COMPLETED, reward=1.0
+    )
+    window = Window(groups=[RolloutGroup(group=0, task_id="t", members=(alone,))], played=[alone])
+    assert "rollout/zero_std_frac" not in window_metrics(window).flush()
 
 
 def test_groups_dispatched_equal_kept_plus_dropped():

@@ -57,6 +57,31 @@ def test_tools_are_shown_in_every_turn():
     assert text == TOKENIZER.render(messages, [tool], False).removesuffix("\n")
 
 
+class Thinker(CharTokenizer):
+    """Prompts with an opened thought that it does not write for a turn that was held."""
+
+    end = "<|im_end|>"
+
+    def render(self, messages, tools, add_generation_prompt):
+        text = super().render(messages, tools, add_generation_prompt)
+        text = text.replace("<|im_end|>", self.end)
+        return text + "<think>\n" if add_generation_prompt else text
+
+
+def test_a_template_that_prompts_for_more_than_it_writes_still_gives_the_end_of_a_turn():
+    task = Task(id="t", data={"messages": chat(("user", "Hi"), ("assistant", "Hello"))})
+    assert learnt(converse(task, Thinker())) == ["Hello<|im_end|>"]
+
+
+def test_a_template_that_does_not_end_a_turn_is_refused():
+    """A model that is never taught to stop does not stop."""
+    endless = Thinker()
+    endless.end = ""
+    task = Task(id="t", data={"messages": chat(("user", "Hi"), ("assistant", "Hello"))})
+    with pytest.raises(ConfigError, match="writes an assistant turn without its end"):
+        converse(task, endless)
+
+
 @pytest.mark.parametrize(
     ("messages", "reason"),
     [

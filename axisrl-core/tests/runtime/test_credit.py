@@ -134,6 +134,15 @@ def test_a_teacher_is_blended_and_clipped():
     assert loaded.members[0].advantages.item() == pytest.approx(0.75 - 0.25 * 2.0)
 
 
+def test_fewer_advantages_than_members_end_the_run():
+    class Short(Reward):
+        def __call__(self, group, values):
+            return AdvantageResult(advantages=(np.float32(1.0),))
+
+    with pytest.raises(RunFailed, match="gave 1 entries for the 2 members of group 0"):
+        assign([group((1.0, (3,)), (0.0, (1,)))], Short(), None)
+
+
 @pytest.mark.parametrize("entry", [np.zeros(2, np.float32), np.float32("nan")])
 def test_an_advantage_of_a_wrong_shape_or_without_a_value_ends_the_run(entry):
     class Wrong(Reward):

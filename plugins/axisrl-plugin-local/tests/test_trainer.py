@@ -268,14 +268,13 @@ def test_statistics_are_reduced_over_the_trained_tokens_of_the_whole_step(make_m
     spec = make_model("llama")
     samples = advantages(random_samples(spec, 5))
     batches = [packed(samples[:1]), packed(samples[1:])]
-    stats = make_trainer(spec).step(batches, ProbeLoss("entropy"))
+    stats = make_trainer(spec).step(batches, ProbeLoss())
     values = np.concatenate([s.advantages[s.loss_mask] for s in samples])
     got = {name: stats.metrics[f"loss/{name}"] for name in ("mean", "sum", "min", "max")}
     for name, metric in got.items():
         assert metric.value == pytest.approx(float(getattr(values, name)()), abs=1e-5)
         assert metric.reduce == name
     assert got["mean"].weight == len(values) == stats.trained_tokens
-    assert 0 < stats.metrics["loss/entropy"].value < math.log(97)
 
 
 def test_a_non_finite_gradient_is_reported_and_changes_no_weight(make_model, make_trainer, caplog):

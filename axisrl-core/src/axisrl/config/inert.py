@@ -78,7 +78,7 @@ _RULES = (
 def settle_inert(config: RunConfig, layers: Layers, defaults: Layers) -> list[Problem]:
     """Problems of the options that were set to do nothing; idle ones from below their switch are
     laid back to ``defaults`` in ``layers``."""
-    problems = {}
+    problems: dict[str, Problem] = {}
     for rule in _RULES:
         if not rule.off(config):
             continue

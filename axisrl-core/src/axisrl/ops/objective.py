@@ -68,6 +68,8 @@ class Objective:
             loss_N = loss_N + self._kl.coef * kl_N
         if self.entropy_coef and batch.entropy_N is not None:
             loss_N = loss_N - self.entropy_coef * zero_masked(batch.entropy_N, batch.mask_N)
+        if batch.entropy_N is not None:
+            stats["entropy"] = mean_stat(zero_masked(batch.entropy_N, batch.mask_N))
         return LossResult(per_token_N=loss_N, stats=stats)
 
     def _factor(self, batch: LossInputs, stats: dict[str, LossStat]) -> Tensor:

@@ -92,22 +92,19 @@ class HuggingFaceTokenizer:
         )
 
 
+def read_vocabulary(path: Path) -> dict[str, int]:
+    """Token -> id of a model folder's tokenizer, which needs no chat template. Raises
+    ``EnvironmentProblem`` when it is absent."""
+    vocabulary: dict[str, int] = _read_tokenizer(path).get_vocab()
+    return vocabulary
+
+
 def load_tokenizer(path: Path) -> HuggingFaceTokenizer:
     """The tokenizer of a model folder. Raises ``EnvironmentProblem`` when it is absent or has no
     template."""
-    try:
-        from transformers import AutoTokenizer, GenerationConfig
-    except ImportError as missing:
-        raise EnvironmentProblem(
-            "reading a model's tokenizer needs transformers",
-            fix="pip install 'axisrl-core[chat]'",
-        ) from missing
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError) as problem:
-        raise EnvironmentProblem(
-            f"no tokenizer can be read from {path}: {problem}", fix="name another model folder"
-        ) from problem
+    tokenizer = _read_tokenizer(path)
+    from transformers import GenerationConfig
+
     if not tokenizer.chat_template:
         raise EnvironmentProblem(
             f"the tokenizer in {path} has no chat template",
@@ -121,6 +118,22 @@ def load_tokenizer(path: Path) -> HuggingFaceTokenizer:
     if tokenizer.eos_token_id is not None:
         ends = [*ends, tokenizer.eos_token_id]
     return HuggingFaceTokenizer(tokenizer, frozenset(int(end) for end in ends))
+
+
+def _read_tokenizer(path: Path) -> Any:
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as missing:
+        raise EnvironmentProblem(
+            "reading a model's tokenizer needs transformers",
+            fix="pip install 'axisrl-core[chat]'",
+        ) from missing
+    try:
+        return AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as problem:
+        raise EnvironmentProblem(
+            f"no tokenizer can be read from {path}: {problem}", fix="name another model folder"
+        ) from problem
 
 
 class Conversation:

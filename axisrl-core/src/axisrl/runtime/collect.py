@@ -161,8 +161,8 @@ def window_metrics(window: Window, *, judged: bool = True) -> MetricWindow:
     for name, value in window.metrics.items():
         metrics.add(name, Metric(value=value))
     for group in window.groups:
-        flat = float(_is_flat(group))
-        metrics.add("rollout/zero_std_frac", Metric(value=flat))
+        if len(group.members) > 1:  # one rollout has no variance to speak of
+            metrics.add("rollout/zero_std_frac", Metric(value=float(_is_flat(group))))
     metrics.add("rollout/zero_std_frac", Metric(value=1.0, weight=window.dropped["zero_std"]))
     for reason, count in window.dropped.items():
         metrics.add(f"rollout/dropped_{reason}", Metric(value=count, reduce="sum"))

@@ -73,7 +73,8 @@ class ConversationActor(Actor):
 
 def converse(task: Task, tokenizer: ChatTokenizer) -> Conversation:
     """The conversation of a task's ``messages``. Raises ``ConfigError`` naming the task when they
-    are no chat messages or hold no assistant turn to learn."""
+    are no chat messages or hold no assistant turn to learn, and when the model's template does not
+    end such a turn."""
     chats = _chats(task)
     conversation = Conversation(tokenizer)
     shown: list[Message] = []
@@ -87,6 +88,8 @@ def converse(task: Task, tokenizer: ChatTokenizer) -> Conversation:
             raise _wrong(task, "an assistant turn to learn follows no other message")
         conversation.observe(Observation(messages=tuple(shown), tools=tools))
         ids = _said(conversation, message, tools, tokenizer)
+        if not ids:
+            raise _wrong(task, "the model's chat template writes an assistant turn without its end")
         conversation.act(_as_sampled(ids), SamplingParams(), seed=0)
         shown = []
     return conversation
@@ -112,15 +115,17 @@ def _said(
     tools: Sequence[Mapping[str, Any]],
     tokenizer: ChatTokenizer,
 ) -> list[int]:
-    """Ids of what the template writes for ``message``, up to and with its end of turn."""
+    """Ids of what the template writes for ``message``, up to and with its end of turn; empty where
+    that cannot be found. A template may prompt for more than it writes (an opened thought): the
+    turn then begins with the message's own text."""
     history = [m.to_chat() for m in conversation.messages]
     listed = [dict(tool) for tool in tools]
     seen = tokenizer.render(history, listed, True)
     text = tokenizer.render([*history, message.to_chat()], listed, False)
-    said = text.removeprefix(seen) if text.startswith(seen) else message.content
-    ids = tokenizer.encode(said)
+    start = len(seen) if text.startswith(seen) else text.rfind(message.content.strip())
+    ids = tokenizer.encode(text[start:]) if start >= 0 else []
     ends = [at for at, token in enumerate(ids) if token in tokenizer.stop_ids]
-    return ids[: ends[0] + 1] if ends else ids
+    return ids[: ends[0] + 1] if ends else []
 
 
 def _as_sampled(ids: Sequence[int]) -> GenerateResult:

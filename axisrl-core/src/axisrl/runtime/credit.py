@@ -88,6 +88,12 @@ def turns_of(trajectory: Trajectory, reward: float, per_turn: FloatArray | None)
 def _advantages(loaded: LoadedGroup, advantage: Advantage) -> None:
     values = [member.values for member in loaded.members if member.values is not None]
     result = advantage(loaded.group, tuple(values) if values else None)
+    if len(result.advantages) != len(loaded.members):
+        raise RunFailed(
+            f"the advantage gave {len(result.advantages)} entries for the {len(loaded.members)} "
+            f"members of group {loaded.group.group}",
+            fix="check the advantage with `axisrl plugins check`",
+        )
     for at, member in enumerate(loaded.members):
         member.advantages = _checked(member, result.advantages[at], "advantages")
         if result.returns is not None:

@@ -38,6 +38,7 @@ from axisrl.runtime.loggers import LoggerGroup
 from axisrl.runtime.manifest import continued, new_manifest, read_manifest, write_manifest
 from axisrl.runtime.options import RunOptions
 from axisrl.runtime.parts import DriverSide, RunParts, assemble
+from axisrl.runtime.vocabulary import check_same_tokens
 from axisrl.types import ModelSpec
 
 _LOGGER = logging.getLogger("axisrl.run")
@@ -150,18 +151,21 @@ class _Driver:
 
     def _boot(self) -> ActorBoot:
         config, models = self._config, dict[str, ModelSpec]()
+        policy = self._spec(config.model)
         if config.value:
             value = self._spec(config.value.model or config.model)
             models["value"] = dataclasses.replace(value, head="value")
         if config.teacher:
             models["teacher"] = self._spec(config.teacher.model)
+        for role, model in models.items():
+            check_same_tokens(f"{role}.model", model, policy)
         return ActorBoot(
             role="driver",
             rank=0,
             manifest=self._plugins.manifest(),
             config=config,
             run_dir=self._run_dir,
-            model=self._spec(config.model),
+            model=policy,
             models=models,
         )
 

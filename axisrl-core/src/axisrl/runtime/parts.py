@@ -30,7 +30,7 @@ from axisrl.runtime.learners import Learners
 from axisrl.runtime.loggers import LoggerGroup
 from axisrl.runtime.placement import Placement, make_placement
 from axisrl.runtime.pool import RolloutPool
-from axisrl.runtime.replay import ReplaySource
+from axisrl.runtime.replay import ReplaySource, check_folder
 from axisrl.runtime.sampler import TaskSampler
 from axisrl.runtime.spans import SpanLog
 from axisrl.runtime.weights import sync_weights
@@ -155,6 +155,7 @@ class DriverSide:
         self.plugins = plugins
         self.loggers = loggers
         config, plan = boot.config, boot.config.eval
+        check_folder(config, boot.run_dir)
         self._tasks = self._dataset(config.dataset, "dataset") if config.dataset else None
         self._held_out = self._dataset(plan.dataset, "eval.dataset") if plan else None
 

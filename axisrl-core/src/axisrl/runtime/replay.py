@@ -101,21 +101,22 @@ class ReplaySource:
 
     async def collect(self) -> Window:
         """The next groups, those that filters drop replaced by later ones. Raises ``RunFailed``
-        when a whole pass over the folder does not fill a window."""
+        when a whole pass over the folder does not fill a window: no group is in one twice."""
         window, needed = Window(), self._config.groups_per_window
         there = await self._replayer.call("count")
-        last = self._cursor + max(there, needed)
+        last = self._cursor + there
         while len(window.groups) < needed and self._cursor < last:
-            wanted = range(self._cursor, self._cursor + needed - len(window.groups))
+            wanted = range(self._cursor, min(last, self._cursor + needed - len(window.groups)))
             for members in await self._replayer.call("load", list(wanted)):
                 window.played += members
                 keep_group(members, self._config, window)
             self._cursor = wanted.stop
         if len(window.groups) < needed:
             raise RunFailed(
-                f"{there} saved groups gave {len(window.groups)} of {needed} usable ones; "
-                f"dropped: {dict(window.dropped)}",
-                fix="a smaller train.batch_size, or train.zero_std_groups: keep",
+                f"offline.rollouts: {there} saved groups gave {len(window.groups)} of the {needed} "
+                f"usable ones of a window; dropped: {dict(window.dropped)}",
+                fix="a smaller train.batch_size or train.updates_per_sync, or "
+                "train.zero_std_groups: keep",
             )
         return window
 
@@ -128,13 +129,28 @@ class ReplaySource:
         self._cursor = int(state.get("cursor", 0))
 
 
+def check_folder(config: RunConfig, run_dir: Path) -> None:
+    """Raises ``ConfigError`` when ``offline.rollouts`` is the run's own folder or holds no
+    rollouts: before anything is started, or deleted by ``--overwrite``."""
+    if not config.offline.rollouts:
+        return
+    folder = Path(config.offline.rollouts).expanduser()
+    if folder.resolve() == run_dir.resolve():
+        raise ConfigError(
+            f"offline.rollouts is the folder of this run itself, {run_dir}",
+            fix="give the run another name or --run-dir",
+        )
+    if not _step_files(folder):
+        raise _holds_none(folder)
+
+
 def index_groups(run_dir: Path) -> list[_Group]:
     """Every group of a run folder's training rollouts, in the order they were trained on.
 
     Raises ``ConfigError`` when the folder holds none, or a line that is not a rollout.
     """
     groups: dict[tuple[str, int], _Group] = {}
-    for path in sorted((run_dir / "rollouts").glob("step-*.jsonl")):
+    for path in _step_files(run_dir):
         start = 0
         with path.open("rb") as file:
             for line in file:
@@ -143,11 +159,19 @@ def index_groups(run_dir: Path) -> list[_Group]:
                 found.lines.append((start, len(line)))
                 start += len(line)
     if not groups:
-        raise ConfigError(
-            f"offline.rollouts: {run_dir} holds no rollouts/step-*.jsonl",
-            fix="give the folder of a run that trained (`axisrl runs list`)",
-        )
+        raise _holds_none(run_dir)
     return list(groups.values())
+
+
+def _step_files(run_dir: Path) -> list[Path]:
+    return sorted((run_dir / "rollouts").glob("step-*.jsonl"))
+
+
+def _holds_none(run_dir: Path) -> ConfigError:
+    return ConfigError(
+        f"offline.rollouts: {run_dir} holds no rollouts in rollouts/step-*.jsonl",
+        fix="give the folder of a run that trained (`axisrl runs`)",
+    )
 
 
 def _group_number(path: Path, line: bytes) -> int:

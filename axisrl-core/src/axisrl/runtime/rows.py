@@ -104,6 +104,8 @@ class RowsActor(Actor):
         self, summary: RolloutSummary, number: int, scores: Mapping[str, Scores]
     ) -> Member:
         trajectory = await self.trajectory(summary, number)
+        if summary.reward is None:
+            raise ValueError(f"rollout {summary.id} has no reward and is in a group")
         per_turn = None
         if summary.turn_rewards is not None:
             per_turn = await self.store.get(summary.turn_rewards)
@@ -112,7 +114,7 @@ class RowsActor(Actor):
         return Member(
             id=summary.id,
             trajectory=trajectory,
-            turns=turns_of(trajectory, summary.reward or 0.0, per_turn),
+            turns=turns_of(trajectory, summary.reward, per_turn),
             values=None if values is None else Values(tokens=values[:-1], last=float(values[-1])),
             scores=arrays,
         )

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from axisrl.errors import ConfigError, EnvironmentProblem
-from axisrl.protocols.loss import Loss, LossInputs, LossStat
+from axisrl.protocols.loss import Loss, LossInputs
 from axisrl.types import (
     BuildContext,
     FloatArray,
@@ -229,12 +229,9 @@ def _backward(held: HeldModel, tokens: TokenBatch, loss: Loss, totals: StepTotal
     weights_M = tokens.column("weights")[trained_M]
     total = (result.per_token_N[trained_M] * weights_M).sum()
     total.backward()  # type: ignore[no-untyped-call]
-    stats = dict(result.stats)
-    if inputs.entropy_N is not None:
-        stats["entropy"] = LossStat(values_N=inputs.entropy_N)
     totals.trained += len(trained_M)
     totals.add_loss(total)
-    totals.add_stats(stats, trained_M)
+    totals.add_stats(result.stats, trained_M)
 
 
 def _inputs(held: HeldModel, tokens: TokenBatch, needs: frozenset[str]) -> LossInputs:

@@ -1,0 +1,86 @@
+"""Parts of a run together: what the store holds, and saved rollouts as a source."""
+
+import json
+
+import pytest
+
+from axisrl.errors import ConfigError
+from axisrl.runtime.parts import RunParts
+
+TURNS = "rewards.main={use: core/sum, turn_level: true, env_weights: {said: 0}}"
+VALUE = ("advantage=stage/critic", "value={loss: stage/error}", "loss=stage/proximal")
+
+
+@pytest.fixture
+def left_over(monkeypatch):
+    """Arrays the store still held when each run of the test ended."""
+    found, close = [], RunParts.close
+
+    async def counted(parts):
+        found.append((await parts.store.stats()).items)
+        await close(parts)
+
+    monkeypatch.setattr(RunParts, "close", counted)
+    return found
+
+
+def test_every_array_of_a_window_is_released_whatever_models_score_it(
+    stage, left_over, model_folder
+):
+    models = (*VALUE, "kl={coef: 0.1}", f"teacher.model={model_folder}")
+    stage(*models, TURNS, "train.updates_per_sync=2", "train.zero_std_groups=drop")
+    assert left_over == [0]
+
+
+def test_saved_rollouts_are_replayed_in_their_order_over_and_over(stage, left_over):
+    stage(TURNS, "eval=null")
+    saved = [row for step in range(1, 5) for row in stage.rollouts(f"step-{step:06d}")]
+    folder, stage.dir = stage.dir, stage.dir.with_name("replayed")
+    replay = ("mode=train_offline", f"offline.rollouts={folder}", "dataset=null", "eval=null")
+    stage(*replay, "train.updates=6")
+    again = [row for step in range(1, 7) for row in stage.rollouts(f"step-{step:06d}")]
+    facts = [(row["summary"]["id"], row["summary"]["reward"], row["turn_rewards"]) for row in saved]
+    assert facts == [
+        (row["summary"]["id"], row["summary"]["reward"], row["turn_rewards"])
+        for row in again[: len(saved)]
+    ]
+    assert [row["summary"]["id"] for row in again[len(saved) :]] == [
+        row["summary"]["id"] for row in saved[:16]
+    ]
+    assert left_over == [0, 0]
+
+
+def test_conversations_are_learnt_and_one_that_is_too_long_is_counted(stage, left_over, tmp_path):
+    tasks = tmp_path / "talks.jsonl"
+    short, long = ({"role": "assistant", "content": text} for text in ("Hello", "x" * 500))
+    lines = [
+        {"id": str(at), "messages": [{"role": "user", "content": "Hi"}, long if at == 2 else short]}
+        for at in range(8)
+    ]
+    tasks.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    stage(
+        "mode=train_offline",
+        f"dataset={{use: core/tasks, path: {tasks}}}",
+        "loss=core/sft",
+        "advantage=core/reward",
+        "rollout={group_size: 1, min_group_size: 1}",
+        "train={updates: 2, batch_size: 4}",
+        "eval=null",
+    )
+    first, second = stage.metrics
+    assert first.get("rollout/cancelled", 0) + second.get("rollout/cancelled", 0) == 1
+    assert first["reward/mean"] == second["reward/mean"] == 1
+    assert left_over == [0]
+
+
+def test_a_folder_without_rollouts_is_refused_before_anything_is_written(stage, tmp_path):
+    with pytest.raises(ConfigError, match="nowhere holds no rollouts"):
+        stage("mode=train_offline", f"offline.rollouts={tmp_path / 'nowhere'}")
+    assert not stage.dir.exists()
+
+
+def test_a_run_does_not_overwrite_the_rollouts_it_would_learn_from(stage):
+    stage("eval=null")
+    with pytest.raises(ConfigError, match=r"offline.rollouts is the folder of this run itself"):
+        stage("mode=train_offline", f"offline.rollouts={stage.dir}", overwrite=True)
+    assert stage.rollouts("step-000001")
