@@ -1,4 +1,4 @@
-"""mode: train_offline. Conversations are learnt without an engine; a saved run is learnt from again,
+"""mode: train_offline. Conversations are learnt without an engine; from a saved run is learnt again,
 token for token."""
 
 import json
