@@ -1,5 +1,5 @@
-"""mode: train_offline. Conversations are learnt without an engine; from a saved run is learnt again,
-token for token."""
+"""mode: train_offline. Conversations are learnt without an engine; a replay learns from a saved run,
+token by token."""
 
 import json
 
