@@ -18,28 +18,23 @@ Shape suffix: ``N`` tokens of one packed batch.
 from __future__ import annotations
 
 from axisrl.ops.clip import mismatch_stats, ratio_stats
-from axisrl.ops.ratio import base_logprobs, log_ratio
-from axisrl.protocols import Level, LossInputs, LossResult
+from axisrl.ops.ratio_loss import RatioLoss
+from axisrl.protocols import LossInputs, LossResult
 from axisrl.types import BuildContext
 from axisrl_grpo.config import CispoLossConfig
 from axisrl_grpo.policy_gradient import policy_gradient
 
 
-class CispoLoss:
+class CispoLoss(RatioLoss):
     """Per-token numerators; exactly 0, value and gradient, where masked."""
 
-    level: Level = "token"
-
     def __init__(self, config: CispoLossConfig, context: BuildContext) -> None:
-        self._base = config.base
+        super().__init__(config, context)
         self._low, self._high = 1 - config.clip_low, 1 + config.clip_high
-        self.needs = frozenset({"old_logprobs"} if config.base == "old" else ())
-        self.aggregation = config.aggregation
-        self.sequence_norm = config.sequence_norm
 
     def __call__(self, batch: LossInputs) -> LossResult:
         """See :meth:`axisrl.protocols.Loss.__call__`."""
-        d_N = log_ratio(batch.logprobs_N, base_logprobs(batch, self._base), batch.mask_N).detach()
+        d_N = self.log_ratio(batch).detach()
         ratio_N = d_N.exp()
         weights_N = ratio_N.clamp(self._low, self._high)
         return LossResult(

@@ -8,37 +8,12 @@ Formula, per trained token: ``d = clamp(lp - b, -20, 20)``, ``r = exp(d)``,
 Sources: PPO, arXiv 1707.06347; GRPO, 2402.03300; dual clip, 1912.09729.
 Deviations: d is clamped; KL and aggregation are not part of the loss.
 Pinned by ``tests/losses/test_grpo.py``.
-
-Shape suffix: ``N`` tokens of one packed batch.
 """
 
 from __future__ import annotations
 
-from axisrl.ops.clip import ClipRange, clipped_ratio_loss, mismatch_stats
-from axisrl.ops.masked import zero_masked
-from axisrl.ops.ratio import base_logprobs, log_ratio
-from axisrl.protocols import Level, LossInputs, LossResult
-from axisrl.types import BuildContext
-from axisrl_grpo.config import GrpoLossConfig
+from axisrl.ops.ratio_loss import ClippedRatioLoss
 
 
-class GrpoLoss:
+class GrpoLoss(ClippedRatioLoss):
     """Per-token numerators; exactly 0, value and gradient, where masked."""
-
-    level: Level = "token"
-
-    def __init__(self, config: GrpoLossConfig, context: BuildContext) -> None:
-        self._base = config.base
-        self._clip = ClipRange(config.clip_low, config.clip_high, config.dual_clip)
-        self.needs = frozenset({"old_logprobs"} if config.base == "old" else ())
-        self.aggregation = config.aggregation
-        self.sequence_norm = config.sequence_norm
-
-    def __call__(self, batch: LossInputs) -> LossResult:
-        """See :meth:`axisrl.protocols.Loss.__call__`."""
-        d_N = log_ratio(batch.logprobs_N, base_logprobs(batch, self._base), batch.mask_N)
-        advantages_N = zero_masked(batch.advantages_N, batch.mask_N)
-        loss_N, stats = clipped_ratio_loss(d_N, advantages_N, self._clip)
-        return LossResult(
-            per_token_N=zero_masked(loss_N, batch.mask_N), stats=stats | mismatch_stats(batch)
-        )

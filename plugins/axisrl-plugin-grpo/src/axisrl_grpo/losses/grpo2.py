@@ -25,29 +25,24 @@ import torch
 
 from axisrl.ops.clip import mean_stat, mismatch_stats, ratio_stats
 from axisrl.ops.masked import zero_masked
-from axisrl.ops.ratio import base_logprobs, log_ratio
-from axisrl.protocols import Level, LossInputs, LossResult
+from axisrl.ops.ratio_loss import RatioLoss
+from axisrl.protocols import LossInputs, LossResult
 from axisrl.types import BuildContext
 from axisrl_grpo.config import Grpo2LossConfig
 from axisrl_grpo.policy_gradient import policy_gradient
 
 
-class Grpo2Loss:
+class Grpo2Loss(RatioLoss):
     """Per-token numerators; exactly 0, value and gradient, where masked."""
 
-    level: Level = "token"
-
     def __init__(self, config: Grpo2LossConfig, context: BuildContext) -> None:
-        self._base = config.base
+        super().__init__(config, context)
         self._low, self._high = 1 - config.clip_low, 1 + config.clip_high
         self._soft = config.soft_clip
-        self.needs = frozenset({"old_logprobs"} if config.base == "old" else ())
-        self.aggregation = config.aggregation
-        self.sequence_norm = config.sequence_norm
 
     def __call__(self, batch: LossInputs) -> LossResult:
         """See :meth:`axisrl.protocols.Loss.__call__`."""
-        d_N = log_ratio(batch.logprobs_N, base_logprobs(batch, self._base), batch.mask_N).detach()
+        d_N = self.log_ratio(batch).detach()
         ratio_N = d_N.exp()
         bad_N = zero_masked(batch.advantages_N, batch.mask_N) < 0
         good_weights_N = ratio_N.clamp(max=self._high)

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from axisrl.ops.clip import ClipRange, clipped_ratio_loss, mismatch_stats, ratio_stats
 from axisrl.ops.masked import zero_masked
-from axisrl.ops.ratio import base_logprobs, log_ratio
+from axisrl.ops.ratio import base_logprobs
+from axisrl.ops.ratio_loss import RatioLoss
 from axisrl.ops.trajectory import trajectory_mean
 from axisrl.protocols import Level, LossInputs, LossResult
 from axisrl.types import BuildContext
@@ -30,27 +31,22 @@ from axisrl_grpo.config import GspoLossConfig
 _HIGHEST = 10.0
 
 
-class GspoLoss:
+class GspoLoss(RatioLoss):
     """Per-token numerators; exactly 0, value and gradient, where masked."""
 
     level: Level = "trajectory"
 
     def __init__(self, config: GspoLossConfig, context: BuildContext) -> None:
-        self._base = config.base
+        super().__init__(config, context)
         self._clip = ClipRange(config.clip_low, config.clip_high)
-        self.needs = frozenset({"old_logprobs"} if config.base == "old" else ())
-        self.aggregation = config.aggregation
-        self.sequence_norm = config.sequence_norm
 
     def __call__(self, batch: LossInputs) -> LossResult:
         """See :meth:`axisrl.protocols.Loss.__call__`."""
-        base_N = base_logprobs(batch, self._base)
+        d_N = _sequence_log_ratio(batch, base_logprobs(batch, self._base))
         advantages_N = zero_masked(batch.advantages_N, batch.mask_N)
-        loss_N, whole = clipped_ratio_loss(
-            _sequence_log_ratio(batch, base_N), advantages_N, self._clip
-        )
-        d_N = log_ratio(batch.logprobs_N, base_N, batch.mask_N)
-        stats = ratio_stats(d_N, whole["clip_fraction"].values_N) | mismatch_stats(batch)
+        loss_N, whole = clipped_ratio_loss(d_N, advantages_N, self._clip)
+        clipped_N = whole["clip_fraction"].values_N
+        stats = ratio_stats(self.log_ratio(batch), clipped_N) | mismatch_stats(batch)
         stats["sequence_ratio"] = whole["ratio"]
         stats["sequence_ratio_max"] = whole["ratio_max"]
         return LossResult(per_token_N=zero_masked(loss_N, batch.mask_N), stats=stats)

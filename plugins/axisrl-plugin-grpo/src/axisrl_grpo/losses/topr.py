@@ -18,29 +18,19 @@ from __future__ import annotations
 
 import torch
 
-from axisrl.config.losses import RatioLossConfig
 from axisrl.ops.clip import mismatch_stats, ratio_stats
 from axisrl.ops.masked import zero_masked
-from axisrl.ops.ratio import base_logprobs, log_ratio
-from axisrl.protocols import Level, LossInputs, LossResult
-from axisrl.types import BuildContext
+from axisrl.ops.ratio_loss import RatioLoss
+from axisrl.protocols import LossInputs, LossResult
 from axisrl_grpo.policy_gradient import policy_gradient
 
 
-class ToprLoss:
+class ToprLoss(RatioLoss):
     """Per-token numerators; exactly 0, value and gradient, where masked."""
-
-    level: Level = "token"
-
-    def __init__(self, config: RatioLossConfig, context: BuildContext) -> None:
-        self._base = config.base
-        self.needs = frozenset({"old_logprobs"} if config.base == "old" else ())
-        self.aggregation = config.aggregation
-        self.sequence_norm = config.sequence_norm
 
     def __call__(self, batch: LossInputs) -> LossResult:
         """See :meth:`axisrl.protocols.Loss.__call__`."""
-        d_N = log_ratio(batch.logprobs_N, base_logprobs(batch, self._base), batch.mask_N).detach()
+        d_N = self.log_ratio(batch).detach()
         ratio_N = d_N.exp()
         bad_N = zero_masked(batch.advantages_N, batch.mask_N) < 0
         weights_N = torch.where(bad_N, ratio_N.clamp(0, 1), torch.ones_like(ratio_N))
