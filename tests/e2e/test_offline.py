@@ -1,4 +1,4 @@
-"""mode: train_offline. Conversations are learnt without an engine; a replay learns from a saved run,
+"""mode: train_offline. Conversations are learnt without an engine; a replay learns a saved run again,
 token by token."""
 
 import json
