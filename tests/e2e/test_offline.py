@@ -1,5 +1,5 @@
-"""mode: train_offline. Conversations are learnt without an engine; a replay learns a saved run again,
-token by token."""
+"""mode: train_offline. Conversations are learnt without an engine; a replay learns what a saved run
+learnt, token by token."""
 
 import json
 
