@@ -244,6 +244,12 @@ def test_check_exits_with_what_the_suites_say(monkeypatch, tmp_path):
     assert asked == [("core", report)]
 
 
+@pytest.mark.parametrize("path", ["./mine.py", "plugins/mine", "mine.py"])
+def test_check_of_a_path_says_that_it_takes_names(path):
+    with pytest.raises(UsageError, match="is a path: the suites try an installed plugin"):
+        call("check", path)
+
+
 def test_check_of_an_unknown_plugin_gives_the_pip_command():
     with pytest.raises(PluginError, match="pip install axisrl-plugin-search-r1"):
         call("check", "search-r1")

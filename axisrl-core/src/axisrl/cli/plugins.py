@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from axisrl.cli.tables import print_table, printable
+from axisrl.errors import UsageError
 from axisrl.plugins import KINDS
 from axisrl.plugins.building import extras_command
 from axisrl.plugins.manager import PluginManager
@@ -79,6 +80,11 @@ def show_command(name: str, with_traceback: bool) -> None:
 @click.pass_context
 def check_command(context: click.Context, name: str, junit: Path | None) -> None:
     """Run the conformance suites on every component of NAME."""
+    if "/" in name or name.endswith(".py"):
+        raise UsageError(
+            f"{name} is a path: the suites try an installed plugin, by its name",
+            fix="pip install -e its project, then axisrl plugins check NAME",
+        )
     PluginManager.discover(local=[name])
     from axisrl.testing.check import run_check
 
