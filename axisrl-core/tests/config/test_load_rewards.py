@@ -48,3 +48,22 @@ def test_an_unknown_weight_says_where_it_was_set(load):
     with pytest.raises(ConfigError, match="did you mean again") as caught:
         load("reward_weights.agian=2")
     assert caught.value.fix == "change reward_weights.agian (from command line)"
+
+
+@pytest.mark.parametrize(
+    ("reward", "free", "key"),
+    [
+        ("{use: core/overlong, max_tokens: 1024, cache_tokens: 24}", 1000, "max_tokens"),
+        ("{use: core/length, free_tokens: 64}", 64, "free_tokens"),
+    ],
+)
+def test_a_price_on_a_length_that_no_rollout_reaches_is_refused(load, reward, free, key):
+    limits = ("rollout.sampling.max_tokens=32", "rollout.max_turns=2")
+    with pytest.raises(ConfigError) as caught:
+        load(f"rewards.short={reward}", *limits)
+    use = "core/overlong" if key == "max_tokens" else "core/length"
+    assert caught.value.message == (
+        f"rewards.short.{key}: {use} costs nothing up to {free} tokens, and a rollout samples at "
+        "most 64 (from command line)"
+    )
+    load(f"rewards.short={reward}", *limits[:1], "rollout.max_turns=40")

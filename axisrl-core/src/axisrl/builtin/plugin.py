@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from axisrl.plugins import (
     AdvantageComponent,
+    ConfigProblem,
     DatasetComponent,
     HandleStoreComponent,
     LoggerComponent,
@@ -15,6 +17,9 @@ from axisrl.plugins import (
     VerifierComponent,
     hookimpl,
 )
+
+if TYPE_CHECKING:
+    from axisrl.config.schema import RunConfig
 
 _CONFIG = "axisrl.builtin.config"
 
@@ -171,3 +176,29 @@ def axisrl_metric_loggers() -> Iterable[LoggerComponent]:
             modules=("wandb",),
         ),
     )
+
+
+@hookimpl
+def axisrl_config_resolved(config: RunConfig) -> Iterable[ConfigProblem]:
+    """Prices on a length that no rollout can reach."""
+    if config.mode != "train":
+        return
+    rollout = config.rollout
+    most = rollout.max_turns * min(rollout.sampling.max_tokens, rollout.max_context)
+    for name, use in config.rewards.items():
+        free, key = _free_tokens(use.use, use.options)
+        if free is not None and free >= most:
+            yield ConfigProblem(
+                path=f"rewards.{name}.{key}",
+                message=f"{use.use} costs nothing up to {free} tokens, and a rollout samples at "
+                f"most {most}",
+                fix=f"set rewards.{name}.{key} to what rollout.sampling.max_tokens allows",
+            )
+
+
+def _free_tokens(use: str, options: Mapping[str, Any]) -> tuple[int | None, str]:
+    """Sampled tokens that cost nothing, and the option that says so; None for other rewards."""
+    plain = use.partition("@")[0]
+    if plain == "core/overlong":
+        return options["max_tokens"] - options["cache_tokens"], "max_tokens"
+    return (options["free_tokens"], "free_tokens") if plain == "core/length" else (None, "")
