@@ -17,6 +17,7 @@ def test_zero_masked_keeps_the_trained_values_and_zeroes_the_rest():
 
 @pytest.mark.parametrize("poison", POISON)
 def test_a_poisoned_masked_position_gets_zero_value_and_zero_gradient(poison):
+    """Pitfall 7."""
     values = torch.tensor([1.0, poison], requires_grad=True)
     out = zero_masked(values, torch.tensor([True, False])).exp()
     out.sum().backward()

@@ -158,6 +158,7 @@ def test_all_positions_masked_gives_loss_zero_and_gradient_zero():
 
 
 def test_nan_at_masked_positions_changes_nothing():
+    """Pitfall 7, with every term of an objective."""
     loss = objective(
         [Fixed([1.0, NAN, 2.0], [True, True, True])],
         KlConfig(coef=1.0),

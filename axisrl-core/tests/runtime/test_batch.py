@@ -43,6 +43,7 @@ def totals(samples):
 
 
 def test_token_mean_gives_every_trained_token_the_same_share():
+    """Pitfall 8: the denominator counts trained tokens."""
     samples = with_weights(batch(), "token_mean", 1)
     assert totals(samples) == pytest.approx({0: 2 / 9, 1: 6 / 9, 2: 1 / 9})
 

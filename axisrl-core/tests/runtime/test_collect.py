@@ -72,12 +72,14 @@ def test_a_window_holds_the_groups_of_its_updates_in_dispatch_order():
 
 
 def test_a_failed_rollout_leaves_its_group_and_the_siblings_survive():
+    """Pitfall 11."""
     window = collect(lambda group, member: None if (group, member) == (0, 2) else float(member))
     members = window.groups[0].members
     assert [one.member for one in members] == [0, 1, 3]
 
 
 def test_reward_zero_is_a_reward():
+    """Pitfall 12."""
     window = collect(lambda group, member: 0.0 if member else 1.0)
     assert len(window.groups[0].members) == 4
 
@@ -91,6 +93,7 @@ def test_a_group_with_too_few_usable_members_is_dropped_counted_and_replaced():
 
 
 def test_groups_without_variance_are_kept_and_counted_by_default():
+    """Pitfall 10."""
     window = collect(lambda group, member: 1.0 if group == 0 else float(member))
     assert len(window.groups) == 2
     assert window_metrics(window).flush()["rollout/zero_std_frac"] == 0.5
@@ -103,6 +106,8 @@ def test_groups_without_variance_can_be_dropped():
 
 
 def test_the_share_of_groups_without_variance_does_not_depend_on_what_is_done_with_them():
+    """Pitfall 10: the same denominator under each policy."""
+
     def share(**options):
         window = collect(lambda group, member: 1.0 if group % 2 else float(member), **options)
         return window_metrics(window).flush()["rollout/zero_std_frac"]
@@ -125,6 +130,7 @@ def test_groups_of_one_have_no_share_without_variance():
 
 
 def test_groups_dispatched_equal_kept_plus_dropped():
+    """Pitfall 18."""
     it = collector(lambda group, member: 1.0 if group % 3 else float(member), zero_std="drop")
     for _ in range(3):
         before = it.state_dict()["cursor"]

@@ -42,6 +42,7 @@ def test_a_loss_over_trajectories_has_them_whole_on_a_rank(split):
 
 
 def test_a_rank_local_mean_is_caught(split):
+    """Pitfall 8: ranks change nothing."""
     with pytest.raises(CheckFailed, match=r"two ranks: the loss: off by \d"):
         split("RankLocalMean")
 

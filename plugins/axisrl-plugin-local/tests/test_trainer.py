@@ -2,15 +2,19 @@
 
 import dataclasses
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from axisrl.config.losses import ClippedRatioLossConfig
 from axisrl.errors import ConfigError, EnvironmentProblem
+from axisrl.ops.ratio_loss import ClippedRatioLoss as SharedLoss
 from axisrl.protocols.loss import LossResult, LossStat
 from axisrl.runtime.batch import with_weights
 from axisrl.testing.sequences import PullLoss, packed, random_samples, trained
+from axisrl.types import BuildContext
 from axisrl_local.load import load_model
 
 KINDS = ("llama", "qwen2", "qwen3")
@@ -106,6 +110,7 @@ def test_packed_logprobs_are_those_of_each_row_alone(make_model, make_trainer, k
 def test_packed_gradients_are_those_of_each_row_alone(
     make_model, make_trainer, tmp_path, kind, recompute
 ):
+    """Pitfall 8: neither packing nor micro-batches change a gradient."""
     spec = make_model(kind)
     samples = random_samples(spec, 5, temperature=0.7)
     trainer = make_trainer(spec, max_grad_norm=0, recompute=recompute)
@@ -188,10 +193,24 @@ def test_the_loss_is_the_sum_of_numerators_times_weights(make_model, make_traine
     assert got == pytest.approx(float(want), rel=1e-5)
 
 
+@pytest.mark.parametrize("parts", [[(0, 1, 2, 3)], [(2,), (3, 0), (1,)], [(3, 2, 1, 0)]])
+def test_the_first_update_of_a_window_has_ratio_exactly_one_whatever_the_packing(
+    make_model, make_trainer, parts
+):
+    spec = make_model("llama")
+    samples = with_weights(advantages(random_samples(spec, 4)), "token_mean", 1)
+    batches = [packed([samples[at] for at in part]) for part in parts]
+    loss = SharedLoss(ClippedRatioLossConfig(), BuildContext(run_dir=Path("unused")))
+    metrics = make_trainer(spec).step(batches, loss).metrics
+    assert [metrics[f"loss/{name}"].value for name in ("ratio", "ratio_max", "ppo_kl")] == [1, 1, 0]
+    assert metrics["loss/clip_fraction"].value == 0
+
+
 @pytest.mark.parametrize("poison", [math.nan, math.inf, 1e4])
 def test_nothing_at_masked_positions_changes_the_gradient(
     make_model, make_trainer, tmp_path, poison
 ):
+    """Pitfall 7, down to the weights."""
     spec = make_model("llama")
     samples = with_weights(advantages(random_samples(spec, 4)), "token_mean", 1)
     clean = packed(samples)

@@ -126,6 +126,7 @@ def test_both_actions_around_an_observation_get_the_reward_at_the_end():
 
 @pytest.mark.parametrize("discount", [1.0, 0.9])
 def test_an_observation_is_skipped_as_if_it_had_been_removed(discount):
+    """Pitfall 6: neither the recursion nor the discount sees what was not sampled."""
     estimates = values([0.3, -0.2, 0.6])
     found = [
         gae(

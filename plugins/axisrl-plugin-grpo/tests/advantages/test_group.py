@@ -39,6 +39,7 @@ def test_rewards_that_differ_by_float_noise_alone_do_not_become_a_signal(advanta
 
 
 def test_a_reward_of_zero_is_a_reward(advantages):
+    """Pitfall 12."""
     assert advantages([0.0, 0.0, 1.0])[0] < 0
 
 
