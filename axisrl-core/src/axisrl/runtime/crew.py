@@ -44,7 +44,8 @@ async def hire(boot: ActorBoot, placement: Placement) -> Crew:
     workers_wanted = config.rollout.workers if plays else 0
     models = [gpus.gpus_trainer] * _models(config)
     engines = [gpus.gpus_engine] if plays else []
-    placement.require([*models, *engines, 0.0, *([0.0] * workers_wanted)])
+    others = workers_wanted + 1 + (config.mode == "train_offline")  # the recorder, what replays
+    placement.require([*models, *engines, *([0.0] * others)])
     learners = await _learners(boot, placement)
     served: dict[str, ActorHandle] = {}
     if plays:
