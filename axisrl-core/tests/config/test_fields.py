@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, make_dataclass
 
 from axisrl.config.base import Config
 from axisrl.config.fields import fields_of
+from axisrl.config.losses import RatioLossConfig
 from axisrl.config.schema import RunConfig
 
 
@@ -30,6 +31,12 @@ def test_fields_come_in_order_with_types_and_defaults():
         ("parts", "tuple[str, ...]", ["a"], False),
         ("table", "dict[str, int]", {}, False),
     ]
+
+
+def test_a_choice_is_told_whatever_name_it_goes_by():
+    types = {info.name: info.type for info in fields_of(RatioLossConfig)}
+    assert types["base"] == "Literal['old', 'rollout']"
+    assert types["aggregation"].startswith("Literal['token_mean', ")
 
 
 def test_help_is_the_docstring_below_a_field_in_one_line():

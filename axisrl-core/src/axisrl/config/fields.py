@@ -10,9 +10,9 @@ import inspect
 import itertools
 import textwrap
 from dataclasses import MISSING, Field, dataclass, fields
-from typing import Any
+from typing import Any, Literal, get_origin
 
-from axisrl.config.shape import plain
+from axisrl.config.shape import hints_of, plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,11 @@ def fields_of(cls: type) -> tuple[FieldInfo, ...]:
     helps: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         helps.update(_helps(base))
+    hints = hints_of(cls)
     return tuple(
         FieldInfo(
             name=item.name,
-            type=_type_text(item),
+            type=_type_text(item, hints[item.name]),
             default=_default(item),
             required=item.default is MISSING and item.default_factory is MISSING,
             help=helps.get(item.name, ""),
@@ -43,7 +44,9 @@ def fields_of(cls: type) -> tuple[FieldInfo, ...]:
     )
 
 
-def _type_text(item: Field[Any]) -> str:
+def _type_text(item: Field[Any], hint: Any) -> str:
+    if get_origin(hint) is Literal:  # whatever name it goes by: the choices are what a reader needs
+        return inspect.formatannotation(hint).removeprefix("typing.")
     return item.type if isinstance(item.type, str) else inspect.formatannotation(item.type)
 
 

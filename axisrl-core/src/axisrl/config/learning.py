@@ -17,7 +17,8 @@ class KlConfig(Config):
     coef: float = 0.0
     """Factor of the penalty; at 0 nothing is computed for it."""
     estimator: Literal["k1", "k2", "k3"] = "k3"
-    """Of D = current - base log-probability: k1 is D, k2 is D^2 / 2, k3 is exp(-D) - 1 + D."""
+    """Of D = current - base log-probability: k1 is D, k2 is D^2 / 2, k3 is exp(-D) - 1 + D.
+    On policy k1's gradient is 0 on average: penalise with k2, whose gradient is the KL's, or k3."""
     base: Literal["reference", "old", "rollout"] = "reference"
     """Whose log-probabilities: a frozen copy of the starting weights (one more forward pass), the
     trainer's before the window's updates, or the ones recorded at sampling."""

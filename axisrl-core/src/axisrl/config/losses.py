@@ -52,7 +52,7 @@ class ClippedRatioLossConfig(RatioLossConfig):
     clip_high: float = 0.2
     """The ratio is clipped above at 1 + clip_high; larger than clip_low is DAPO's "clip higher"."""
     dual_clip: float | None = None
-    """With a negative advantage a token loses at most this times its size; above 1, None is off."""
+    """With a negative advantage a token loses at most this times its size; above 1, null is off."""
 
     def __post_init__(self) -> None:
         RatioLossConfig.__post_init__(self)
