@@ -31,9 +31,11 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from axisrl_local.head_plan import head_plan
 from axisrl_local.trainer_config import TrainerConfig
 from loss_part import PLAIN, VARIANTS, LossPart, Shape, cross_entropy
 from report import cpu_name, load_average, short, table, today, versions
@@ -135,7 +137,6 @@ def disagreement(device: torch.device, dtype: torch.dtype) -> tuple[float, float
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    defaults = TrainerConfig()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -145,8 +146,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--vocabulary", type=int, nargs="+", help="rows of the output matrix")
     parser.add_argument("--hidden", type=int, help="size of a hidden state")
     parser.add_argument("--loss", nargs="+", default=VARIANTS, choices=VARIANTS)
-    parser.add_argument("--chunk-tokens", type=int, default=defaults.chunk_tokens)
-    parser.add_argument("--kept-logits-mib", type=int, default=defaults.kept_logits_mib)
+    parser.add_argument("--chunk-tokens", type=int, help="default: the trainer's on the device")
+    parser.add_argument("--kept-logits-mib", type=int, help="default: the trainer's on the device")
     parser.add_argument("--repeat", type=int, default=3, help="measured passes of each side")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of each side")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
@@ -164,10 +165,11 @@ def main() -> None:
     hardware = _hardware(device, args.threads)
     print(f"{today()}, {hardware}, load {load_average()}")
     print(versions())
+    plan = head_plan(TrainerConfig(**_options(args)), device, entropy=False)
     loss, gradient = disagreement(device, getattr(torch, args.dtype))
     print(
-        f"{args.dtype}, hidden size {args.hidden}, chunk_tokens {args.chunk_tokens}, "
-        f"kept_logits_mib {args.kept_logits_mib}, least of {args.repeat} passes; grpo and plain "
+        f"{args.dtype}, hidden size {args.hidden}, chunk_tokens {plan.chunk_tokens}, "
+        f"kept_logits_mib {plan.kept_bytes // _MIB}, least of {args.repeat} passes; grpo and plain "
         f"differ by {short(loss)} in loss and {short(gradient)} in gradients (relative)"
     )
     results: list[Result] = []
@@ -190,10 +192,7 @@ def _job(args: argparse.Namespace, shape: Shape, side: str, folder: Path) -> Pat
         "shape": asdict(shape),
         "device": args.device,
         "dtype": args.dtype,
-        "trainer": {
-            "chunk_tokens": args.chunk_tokens,
-            "kept_logits_mib": args.kept_logits_mib,
-        },
+        "trainer": _options(args),
         "threads": args.threads,
         "turns": args.repeat + 1,
         "output": str(folder / f"{side}.json"),
@@ -201,6 +200,10 @@ def _job(args: argparse.Namespace, shape: Shape, side: str, folder: Path) -> Pat
     path = folder / f"{side}.job.json"
     path.write_text(json.dumps(job))
     return path
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    return {"chunk_tokens": args.chunk_tokens, "kept_logits_mib": args.kept_logits_mib}
 
 
 def _cost(path: Path) -> Cost:

@@ -23,7 +23,8 @@ from axisrl.plugins.components import ComponentRef
 from axisrl.plugins.manager import PluginManager
 from axisrl.protocols import LossInputs
 from axisrl.types import BuildContext
-from axisrl_local.logprobs import HeadPlan, token_logprobs
+from axisrl_local.head_plan import head_plan
+from axisrl_local.logprobs import token_logprobs
 from axisrl_local.trainer_config import TrainerConfig
 
 VARIANTS = ("grpo", "entropy", "kl", "icepop")
@@ -31,7 +32,6 @@ VARIANTS = ("grpo", "entropy", "kl", "icepop")
 log-probabilities; with ``icepop/icepop``."""
 PLAIN = "plain"
 """The side that is compared with."""
-_MIB = 1 << 20
 
 
 class Inputs(NamedTuple):
@@ -91,11 +91,8 @@ class LossPart:
 
     def __init__(self, variant: str, inputs: Inputs, config: TrainerConfig) -> None:
         self._objective = objective(variant)
-        self._plan = HeadPlan(
-            chunk_tokens=config.chunk_tokens,
-            kept_bytes=config.kept_logits_mib * _MIB,
-            entropy="entropy" in self._objective.needs,
-        )
+        entropy = "entropy" in self._objective.needs
+        self._plan = head_plan(config, inputs.weight_VH.device, entropy=entropy)
         with torch.no_grad():
             logprobs_M, _ = self._head(inputs)
         ones_M = torch.ones_like(logprobs_M)

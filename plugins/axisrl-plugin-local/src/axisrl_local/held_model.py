@@ -20,15 +20,14 @@ from torch import Tensor
 
 from axisrl.errors import EnvironmentProblem
 from axisrl.types import ModelSpec
+from axisrl_local.head_plan import head_plan
 from axisrl_local.load import load_model
-from axisrl_local.logprobs import HeadPlan, token_logprobs
+from axisrl_local.logprobs import token_logprobs
 from axisrl_local.lora import Adapter, add_adapter, base_name
 from axisrl_local.packed import register_packed_attention
 from axisrl_local.token_batch import TokenBatch
 from axisrl_local.trainer_config import LoraOptions, TrainerConfig
 from axisrl_local.value_head import HEAD, values_of
-
-_MIB = 1 << 20
 
 
 class HeldModel:
@@ -83,11 +82,7 @@ class HeldModel:
 
     def logprobs(self, tokens: TokenBatch, *, entropy: bool = False) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies (0 unless asked for) of the trained tokens, (M,)."""
-        plan = HeadPlan(
-            chunk_tokens=self._config.chunk_tokens,
-            kept_bytes=self._config.kept_logits_mib * _MIB,
-            entropy=entropy,
-        )
+        plan = head_plan(self._config, self.device, entropy=entropy)
         temperature_M = tokens.temperature_M
         weight_VH = self.net.get_output_embeddings().weight
         hidden_MH = self._hidden(tokens)

@@ -2,40 +2,41 @@
 
 Formula, for a token with hidden state h, label y and temperature t::
 
-    x = W h / t        log p = x - logsumexp(x)
+    x = W (h / t)      log p = x - logsumexp(x)
     logprob = log p[y]                 d logprob / dx = onehot(y) - p
     entropy = -sum_v p[v] log p[v]     d entropy / dx = -p (log p + entropy)
 
-Memory is ``chunk_tokens`` x vocabulary, whatever the batch. The forward pass computes each logit
-once. The backward pass needs log p again: chunks that fit in ``kept_bytes`` are kept from the
-forward pass, the others are computed a second time (one more product with W of four). Everything
-else of that size lies in buffers that each chunk uses again: on a CPU, filling fresh memory costs
-as much as the arithmetic.
+So the backward pass needs q = p - onehot(y) and, per token, a factor that only the loss knows. The
+factor goes to the rows of the two products with q: without entropy nothing passes over q again.
+
+Memory is ``chunk_tokens`` x vocabulary, whatever the batch: q takes the place of the logits. Chunks
+that fit in ``kept_bytes`` keep q from the forward pass, the others compute it a second time (one
+more product with W of four). A head without a gradient of its own keeps none: the forward pass
+takes q W, as large as the hidden states, unless the entropy has a gradient too.
+
+Numerics: x and q are in the model's type, rounded once each; q at the label is expm1(logprob),
+exact where the label was nearly certain. Softmax, logprob and entropy are computed in float32, and
+products of chunks summed in it (float64 for float64). h / t is rounded to the model's type: nothing
+is lost at temperature 1. What is kept changes no number.
 
 It does not support a second derivative.
 
-Shapes: ``M`` trained tokens, ``C`` tokens of a chunk, ``H`` hidden size, ``V`` vocabulary.
+Shapes: ``M`` trained tokens, ``C`` tokens of a chunk, ``B`` tokens of a block of it (so many are
+worked on in float32), ``H`` hidden size, ``V`` vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from axisrl_local.head_plan import HeadPlan
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeadPlan:
-    """How the head is computed."""
-
-    chunk_tokens: int
-    kept_bytes: int
-    entropy: bool
-    """False leaves the entropy at 0 and spends nothing on it."""
+_MIB = 1 << 20
 
 
 def token_logprobs(
@@ -66,135 +67,172 @@ class _TokenLogprobs(torch.autograd.Function):
         keep: bool,
     ) -> tuple[Tensor, Tensor]:
         temperature_M = temperature_M.to(_wide(weight_VH.dtype))
+        head = _Head(hidden_MH, weight_VH, labels_M, temperature_M, plan)
         logprobs_M, entropy_M = (torch.zeros_like(temperature_M) for _ in range(2))
-        buffers = _Buffers(weight_VH, min(plan.chunk_tokens, len(labels_M)))
-        room = plan.kept_bytes if keep else 0
+        frozen = keep and not (ctx.needs_input_grad[1] or plan.entropy)
+        pull_MH = torch.empty_like(hidden_MH) if frozen else None
+        room = plan.kept_bytes if keep and not frozen else 0
         kept: list[Tensor] = []
-        for chunk in _chunks(len(labels_M), plan.chunk_tokens):
-            rows = chunk.stop - chunk.start
-            room -= rows * len(weight_VH) * temperature_M.itemsize
-            logp_CV = buffers.fresh(rows) if room >= 0 else buffers.first(rows)
-            _log_softmax(hidden_MH[chunk], weight_VH, temperature_M[chunk], buffers, out=logp_CV)
-            logprobs_M[chunk] = logp_CV.gather(1, labels_M[chunk, None])[:, 0]
-            if plan.entropy:
-                p_CV = torch.exp(logp_CV, out=buffers.second(rows))
-                entropy_M[chunk] = -p_CV.mul_(logp_CV).sum(dim=-1)
-            if room >= 0:
-                kept.append(logp_CV)
+        for chunk in head.chunks():
+            room -= (chunk.stop - chunk.start) * len(weight_VH) * weight_VH.itemsize
+            x_CV = head.logits(chunk, fresh=room >= 0)
+            for rows, x_BV in head.blocks(chunk, x_CV):
+                logp_BV = head.log_softmax(x_BV)
+                logprobs_M[rows] = logp_BV.gather(1, labels_M[rows, None])[:, 0]
+                if plan.entropy:
+                    p_BV = torch.exp(logp_BV, out=head.scratch("p", len(x_BV)))
+                    entropy_M[rows] = -p_BV.mul_(logp_BV).sum(dim=-1)
+            if pull_MH is not None:
+                torch.mm(head.residual(chunk, x_CV, logprobs_M), weight_VH, out=pull_MH[chunk])
+            elif room >= 0:
+                kept.append(head.residual(chunk, x_CV, logprobs_M))
         ctx.plan = plan
         tokens_M = (labels_M, temperature_M, logprobs_M, entropy_M)
-        ctx.save_for_backward(hidden_MH, weight_VH, *tokens_M, *kept)
+        ctx.save_for_backward(hidden_MH, weight_VH, *tokens_M, pull_MH, *kept)
         return logprobs_M, entropy_M
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads_M: Tensor) -> tuple[Tensor | None, ...]:
         hidden_MH, weight_VH, labels_M, temperature_M, *known_M = ctx.saved_tensors[:6]
-        kept, plan = ctx.saved_tensors[6:], ctx.plan
-        slopes = _Slopes.of(grads_M, known_M, temperature_M)
+        pull_MH, *kept = ctx.saved_tensors[6:]
+        slopes = _Slopes.of(grads_M, known_M, temperature_M, entropy=ctx.plan.entropy)
+        if pull_MH is not None:
+            return _times(pull_MH, slopes.row_M), *(None,) * 6
+        head = _Head(hidden_MH, weight_VH, labels_M, temperature_M, ctx.plan)
         grad_hidden_MH = torch.empty_like(hidden_MH)
         grad_weight_VH = None
         if ctx.needs_input_grad[1]:
             grad_weight_VH = torch.zeros_like(weight_VH, dtype=temperature_M.dtype)
-        buffers = _Buffers(weight_VH, min(plan.chunk_tokens, len(labels_M)))
-        for index, chunk in enumerate(_chunks(len(labels_M), plan.chunk_tokens)):
+        for index, chunk in enumerate(head.chunks()):
             if index < len(kept):
-                logp_CV = kept[index]
+                q_CV = kept[index]
             else:
-                logp_CV = buffers.first(chunk.stop - chunk.start)
-                hidden_CH, temperature_C = hidden_MH[chunk], temperature_M[chunk]
-                _log_softmax(hidden_CH, weight_VH, temperature_C, buffers, out=logp_CV)
-            grad_CV = _grad_logits(logp_CV, slopes.rows(chunk), buffers, entropy=plan.entropy)
-            grad_CV.scatter_(1, labels_M[chunk, None], slopes.label_M[chunk, None].to(grad_CV))
-            torch.mm(grad_CV, weight_VH, out=grad_hidden_MH[chunk])
+                q_CV = head.residual(chunk, head.logits(chunk, fresh=False), known_M[0])
+            if ctx.plan.entropy:
+                q_CV = head.with_entropy(chunk, q_CV, slopes)
+            torch.mm(q_CV, weight_VH, out=grad_hidden_MH[chunk])
             if grad_weight_VH is not None:
-                _add_product(grad_weight_VH, grad_CV.T, hidden_MH[chunk])
+                rows_CH = _times(hidden_MH[chunk], slopes.row_M[chunk])
+                _add_product(grad_weight_VH, q_CV.T, rows_CH)
         if grad_weight_VH is not None:
             grad_weight_VH = grad_weight_VH.to(weight_VH.dtype)
-        return grad_hidden_MH, grad_weight_VH, None, None, None, None
+        return grad_hidden_MH.mul_(slopes.row_M[:, None]), grad_weight_VH, *(None,) * 5
 
 
-class _Buffers:
-    """Memory of one chunk (C, V), made when it is first asked for and used again by the next."""
+class _Head:
+    """The output layer at all tokens, and memory that chunks and blocks use one after another."""
 
-    def __init__(self, weight_VH: Tensor, tokens: int) -> None:
-        self.dtype = weight_VH.dtype
-        self._like = weight_VH
-        self._shape = tokens, len(weight_VH)
+    def __init__(
+        self,
+        hidden_MH: Tensor,
+        weight_VH: Tensor,
+        labels_M: Tensor,
+        temperature_M: Tensor,
+        plan: HeadPlan,
+    ) -> None:
+        self._hidden_MH, self._weight_VH = hidden_MH, weight_VH
+        self._labels_M, self._temperature_M = labels_M, temperature_M
+        self._chunk = max(1, min(plan.chunk_tokens, len(labels_M)))
+        row_bytes = len(weight_VH) * temperature_M.itemsize
+        self._block = max(1, min(self._chunk, _block_bytes(weight_VH.device) // row_bytes))
         self._made: dict[str, Tensor] = {}
 
-    def model(self, rows: int) -> Tensor:
-        """In the model's type."""
-        return self._buffer("model", self._like.dtype, rows)
+    def chunks(self) -> list[slice]:
+        return _slices(0, len(self._labels_M), self._chunk)
 
-    def first(self, rows: int) -> Tensor:
-        """In the wide type."""
-        return self._buffer("first", _wide(self._like.dtype), rows)
+    def blocks(self, chunk: slice, x_CV: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Which tokens they are, and their rows of ``x_CV``."""
+        for rows in _slices(chunk.start, chunk.stop, self._block):
+            yield rows, x_CV[rows.start - chunk.start : rows.stop - chunk.start]
 
-    def second(self, rows: int) -> Tensor:
-        """In the wide type."""
-        return self._buffer("second", _wide(self._like.dtype), rows)
+    def logits(self, chunk: slice, *, fresh: bool) -> Tensor:
+        """x, in memory of its own or in that of the chunk before."""
+        cooled_CH = _times(self._hidden_MH[chunk], 1 / self._temperature_M[chunk])
+        tokens, dtype = len(cooled_CH), self._weight_VH.dtype
+        x_CV = self._own(tokens, dtype) if fresh else self._shared("x", self._chunk, dtype)[:tokens]
+        return torch.mm(cooled_CH, self._weight_VH.T, out=x_CV)
 
-    def fresh(self, rows: int) -> Tensor:
-        """In the wide type, for good."""
-        return self._like.new_empty((rows, self._shape[1]), dtype=_wide(self._like.dtype))
+    def log_softmax(self, x_BV: Tensor) -> Tensor:
+        """In a scratch that the next block overwrites."""
+        logp_BV = self.scratch("log p", len(x_BV)).copy_(x_BV)
+        # In place: a row is written once its sum is known.
+        return torch.log_softmax(logp_BV, dim=-1, out=logp_BV)
 
-    def _buffer(self, name: str, dtype: torch.dtype, rows: int) -> Tensor:
+    def residual(self, chunk: slice, x_CV: Tensor, logprobs_M: Tensor) -> Tensor:
+        """q in the place of x."""
+        torch.softmax(x_CV, dim=-1, out=x_CV)
+        label_C = logprobs_M[chunk].expm1().to(x_CV.dtype)
+        return x_CV.scatter_(1, self._labels_M[chunk, None], label_C[:, None])
+
+    def with_entropy(self, chunk: slice, q_CV: Tensor, slopes: _Slopes) -> Tensor:
+        """The gradient at x: p (factor log p + constant), but at the label. Kept q stays."""
+        grad_CV = self._shared("x", self._chunk, q_CV.dtype)[: len(q_CV)]
+        # Where p is 0 its logarithm must be finite.
+        tiny = torch.finfo(q_CV.dtype).smallest_normal
+        for rows, q_BV in self.blocks(chunk, q_CV):
+            logp_BV = torch.add(q_BV, tiny, out=self.scratch("log p", len(q_BV))).log_()
+            factor_B, constant_B = (column_M[rows, None] for column_M in slopes[:2])
+            torch.addcmul(constant_B, logp_BV, factor_B, out=logp_BV)
+            start = rows.start - chunk.start
+            torch.mul(q_BV, logp_BV, out=grad_CV[start : start + len(q_BV)])
+        label_C = slopes.label_M[chunk].to(grad_CV.dtype)
+        return grad_CV.scatter_(1, self._labels_M[chunk, None], label_C[:, None])
+
+    def scratch(self, name: str, tokens: int) -> Tensor:
+        """(B, V) in the wide type."""
+        return self._shared(name, self._block, self._temperature_M.dtype)[:tokens]
+
+    def _own(self, tokens: int, dtype: torch.dtype) -> Tensor:
+        return self._weight_VH.new_empty((tokens, len(self._weight_VH)), dtype=dtype)
+
+    def _shared(self, name: str, tokens: int, dtype: torch.dtype) -> Tensor:
         if name not in self._made:
-            self._made[name] = self._like.new_empty(self._shape, dtype=dtype)
-        return self._made[name][:rows]
+            self._made[name] = self._own(tokens, dtype)
+        return self._made[name]
 
 
 class _Slopes(NamedTuple):
-    """The gradient at a token's logits: p (factor log p + constant), and ``label`` at its label."""
+    """The gradient at a token's logits: ``row`` q without entropy; with it p (factor log p +
+    constant), and ``label`` at its label, ``row`` then being 1."""
 
     factor_M: Tensor
     constant_M: Tensor
     label_M: Tensor
+    row_M: Tensor
 
     @classmethod
     def of(
-        cls, grads_M: Sequence[Tensor], known_M: Sequence[Tensor], temperature_M: Tensor
+        cls,
+        grads_M: Sequence[Tensor],
+        known_M: Sequence[Tensor],
+        temperature_M: Tensor,
+        entropy: bool,
     ) -> _Slopes:
-        grad_logprob_M, grad_entropy_M = (grad_M / temperature_M for grad_M in grads_M)
         logprob_M, entropy_M = known_M
-        # 1 - p by expm1: exact where the label was nearly certain, the common case.
-        label_M = -grad_logprob_M * logprob_M.expm1()
-        label_M = label_M - grad_entropy_M * logprob_M.exp() * (logprob_M + entropy_M)
-        return cls(-grad_entropy_M, -grad_logprob_M - grad_entropy_M * entropy_M, label_M)
+        to_logprob_M, to_entropy_M = (grad_M / temperature_M for grad_M in grads_M)
+        label_M = -to_logprob_M * logprob_M.expm1()
+        label_M = label_M - to_entropy_M * logprob_M.exp() * (logprob_M + entropy_M)
+        constant_M = -to_logprob_M - to_entropy_M * entropy_M
+        row_M = torch.ones_like(logprob_M) if entropy else -to_logprob_M
+        return cls(-to_entropy_M, constant_M, label_M, row_M)
 
-    def rows(self, chunk: slice) -> _Slopes:
-        return _Slopes(*(column_M[chunk] for column_M in self))
 
-
-def _chunks(tokens: int, size: int) -> list[slice]:
-    return [slice(start, min(start + size, tokens)) for start in range(0, tokens, size)]
+def _slices(start: int, stop: int, size: int) -> list[slice]:
+    return [slice(first, min(first + size, stop)) for first in range(start, stop, size)]
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype == torch.float64 else torch.float32
 
 
-def _log_softmax(
-    hidden_CH: Tensor, weight_VH: Tensor, temperature_C: Tensor, buffers: _Buffers, *, out: Tensor
-) -> None:
-    logits_CV = out if out.dtype == buffers.dtype else buffers.model(len(out))
-    torch.mm(hidden_CH, weight_VH.T, out=logits_CV)
-    torch.div(logits_CV, temperature_C[:, None], out=out)
-    # In place: a row is written once its sum is known.
-    torch.log_softmax(out, dim=-1, out=out)
+def _block_bytes(device: torch.device) -> int:
+    """A core's cache on a CPU; elsewhere so much that launching a kernel costs little beside."""
+    return 256 * _MIB if device.type == "cuda" else 2 * _MIB * torch.get_num_threads()
 
 
-def _grad_logits(logp_CV: Tensor, slopes: _Slopes, buffers: _Buffers, *, entropy: bool) -> Tensor:
-    """As if no logit were its token's label. Leaves ``logp_CV`` as it is where it is no buffer."""
-    rows = len(logp_CV)
-    factor_CV = slopes.constant_M[:, None]
-    if entropy:
-        scaled_CV = torch.mul(logp_CV, slopes.factor_M[:, None], out=buffers.second(rows))
-        factor_CV = scaled_CV.add_(factor_CV)
-    p_CV = torch.exp(logp_CV, out=buffers.first(rows))
-    model_CV = p_CV if p_CV.dtype == buffers.dtype else buffers.model(rows)
-    return torch.mul(p_CV, factor_CV, out=model_CV)
+def _times(rows_MH: Tensor, factor_M: Tensor) -> Tensor:
+    return (rows_MH * factor_M[:, None]).to(rows_MH.dtype)
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:

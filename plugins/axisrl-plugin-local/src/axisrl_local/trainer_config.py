@@ -60,10 +60,11 @@ class TrainerConfig(Config):
     bfloat16; ``model`` updates them in their own type (less memory; small updates are lost)."""
     recompute: bool = False
     """Keep one activation a layer and compute the rest again in the backward pass."""
-    chunk_tokens: int = 1024
-    """Tokens whose logits exist at once."""
-    kept_logits_mib: int = 512
-    """Logits a micro-batch may keep for its backward pass; chunks beyond it are computed twice."""
+    chunk_tokens: int | None = None
+    """Tokens whose logits exist at once; null is 4096 on CUDA and 1024 elsewhere."""
+    kept_logits_mib: int | None = None
+    """What a micro-batch may keep, in the size of its logits, for its backward pass; chunks beyond
+    it are computed twice. Null is 1/32 of the card's memory on CUDA and 512 elsewhere."""
     lora: LoraOptions | None = None
     """Train a low-rank adapter (``rank``, ``alpha``, ``dropout``, ``targets``, ``update``) and keep
     the weights as they are; null trains the weights. A frozen model ignores it."""
@@ -81,5 +82,7 @@ class TrainerConfig(Config):
             raise ValueError("min_lr_ratio has no meaning with schedule constant")
         if min(self.warmup_steps, self.weight_decay, self.max_grad_norm) < 0:
             raise ValueError("warmup_steps, weight_decay and max_grad_norm must be >= 0")
-        if self.chunk_tokens < 1 or self.kept_logits_mib < 0:
-            raise ValueError("chunk_tokens must be >= 1 and kept_logits_mib >= 0")
+        if self.chunk_tokens is not None and self.chunk_tokens < 1:
+            raise ValueError(f"chunk_tokens {self.chunk_tokens} must be >= 1, or null")
+        if self.kept_logits_mib is not None and self.kept_logits_mib < 0:
+            raise ValueError(f"kept_logits_mib {self.kept_logits_mib} must be >= 0, or null")
