@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from axisrl.config.schema import ModelConfig, RunConfig, Use
 from axisrl.errors import AbortRun
 from axisrl.plugins import ConfigProblem
 from axisrl.plugins.lint import LIFECYCLE_HOOKS
@@ -12,6 +13,13 @@ from axisrl.plugins.manager import PluginManager
 from axisrl.plugins.records import PluginOptions
 
 RUN = "the run"
+_ANY = Use(use="x")
+CONFIG = RunConfig(
+    **dict.fromkeys(("dataset", "env", "engine", "trainer", "loss", "advantage"), _ANY),
+    model=ModelConfig(name="m"),
+    seed=7,
+)
+"""A real one: the core's own plugin looks at it, too."""
 METHODS = [hook.removeprefix("axisrl_") for hook in LIFECYCLE_HOOKS]
 SHARED = "from axisrl_wrap.plugin import seen"
 RECORDER = "from axisrl.plugins import hookimpl\nseen = []\n" + "\n".join(
@@ -42,8 +50,9 @@ def seen(name: str) -> list:
 @pytest.mark.parametrize("method", METHODS)
 def test_each_method_calls_its_hook_with_its_payload(site, method):
     plugins = manager(site, alpha=RECORDER)
-    getattr(plugins, method)("payload")
-    assert seen("alpha") == [(f"axisrl_{method}", "payload")]
+    payload = CONFIG if method == "config_resolved" else "payload"
+    getattr(plugins, method)(payload)
+    assert seen("alpha") == [(f"axisrl_{method}", payload)]
     assert plugins.hook_failures() == ()
 
 
@@ -92,7 +101,7 @@ from axisrl.plugins import ConfigProblem, hookimpl
 
 @hookimpl
 def axisrl_config_resolved(config):
-    yield ConfigProblem(path="train", message=f"over budget: {config}")
+    yield ConfigProblem(path="train", message=f"over budget: {config.seed}")
 """
 
 
@@ -100,21 +109,21 @@ def test_problems_of_all_plugins_are_collected(site):
     silent = "from axisrl.plugins import hookimpl\n@hookimpl\ndef axisrl_config_resolved(): pass"
     plugins = manager(site, alpha=PROBLEMS, beta=PROBLEMS, silent=silent)
     problem = ConfigProblem(path="train", message="over budget: 7")
-    assert plugins.config_resolved(7) == [problem, problem]
+    assert plugins.config_resolved(CONFIG) == [problem, problem]
 
 
 def test_a_problem_of_another_type_is_the_plugins_fault(site):
     wrong = PROBLEMS.replace(
-        'ConfigProblem(path="train", message=f"over budget: {config}")', "'no'"
+        'ConfigProblem(path="train", message=f"over budget: {config.seed}")', "'no'"
     )
     plugins = manager(site, alpha=PROBLEMS, wrong=wrong)
-    assert len(plugins.config_resolved(7)) == 1
+    assert len(plugins.config_resolved(CONFIG)) == 1
     assert "returned 'no', not ConfigProblem" in plugins.hook_failures()[0].error
 
 
 def test_a_generator_that_raises_half_way_is_the_plugins_fault(site):
     plugins = manager(site, bad=PROBLEMS + "    raise ValueError('late')\n")
-    assert plugins.config_resolved(7) == []
+    assert plugins.config_resolved(CONFIG) == []
     assert plugins.hook_failures()[0].error == "ValueError: late"
 
 
@@ -152,7 +161,7 @@ def test_a_wrapper_surrounds_the_other_plugins(site):
 def test_a_wrapper_that_returns_nothing_does_not_lose_the_answers(site):
     wrapper = WRAPPER.replace("axisrl_run_started(run)", "axisrl_config_resolved(config)")
     plugins = manager(site, wrap=wrapper, alpha=PROBLEMS)
-    assert len(plugins.config_resolved(7)) == 1
+    assert len(plugins.config_resolved(CONFIG)) == 1
 
 
 @pytest.mark.parametrize(
