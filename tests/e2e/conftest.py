@@ -31,7 +31,9 @@ class Warm:
     def ask(self, *request):
         self._server.stdin.write(json.dumps(request) + "\n")
         self._server.stdin.flush()
-        return json.loads(self._server.stdout.readline())
+        answer = self._server.stdout.readline()
+        assert answer, f"warm.py ended with {self._server.wait(timeout=LIMIT_S)}; see its stderr"
+        return json.loads(answer)
 
     def close(self):
         self._server.stdin.close()

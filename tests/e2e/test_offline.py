@@ -66,18 +66,21 @@ def test_what_conversations_teach_is_said_and_a_killed_run_learns_the_same(make_
     same_run(killed, whole)
 
 
-def test_conversations_are_evaluated_where_there_is_an_engine(make_taught, chats):
-    run = make_taught(
-        "evaluated",
+def test_conversations_are_evaluated_where_there_is_an_engine(make_taught, chats, same_run):
+    settings = (
         "engine=local/engine",
         "env={use: gsm8k/math, system: '', template: '{question}', examples: []}",
         "verifiers={correct: {use: gsm8k/math, mode: flexible}}",
         f"eval={{dataset: {{use: core/tasks, path: {chats}}}, every: 6}}",
         "train.updates=18",
     )
-    run.whole()
-    accuracy = run.series("eval/accuracy")
+    whole, killed = make_taught("evaluated", *settings), make_taught("killed", *settings)
+    whole.whole()
+    accuracy = whole.series("eval/accuracy")
     assert (len(accuracy), accuracy[0], accuracy[-1]) == (4, 0, 1)
+    killed.kill_after(14)
+    killed.resume()
+    same_run(killed, whole)
 
 
 def test_a_loss_that_reads_what_was_sampled_is_refused_for_conversations(make_taught):
