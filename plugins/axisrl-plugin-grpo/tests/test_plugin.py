@@ -1,4 +1,4 @@
-"""What the plugin offers, and that it refuses to count the mismatch twice."""
+"""What the plugin offers, and which combinations it refuses."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,9 +15,10 @@ from axisrl_grpo.plugin import (
 README = Path(__file__).parents[1] / "README.md"
 
 
-def problems(loss, *corrections):
+def problems(loss, *corrections, updates_per_sync=1):
     config = SimpleNamespace(
         loss=SimpleNamespace(use=loss),
+        train=SimpleNamespace(updates_per_sync=updates_per_sync),
         corrections=tuple(SimpleNamespace(use=use) for use in corrections),
     )
     return list(axisrl_config_resolved(config))
@@ -35,6 +36,14 @@ def test_kimi_with_truncated_importance_sampling_is_refused_with_the_reason(loss
 
 def test_kimi_with_corrections_that_only_drop_tokens_is_fine():
     assert problems("grpo/kimi2-5", "icepop/icepop", "icepop/veto") == []
+
+
+def test_reinforce_takes_one_update_from_a_window():
+    (problem,) = problems("grpo/reinforce", updates_per_sync=2)
+    assert problem.path == "train.updates_per_sync"
+    assert "on policy" in problem.message
+    assert problems("grpo/reinforce") == []
+    assert problems("grpo/cispo", updates_per_sync=2) == []
 
 
 def test_other_losses_may_have_truncated_importance_sampling():

@@ -122,7 +122,17 @@ def axisrl_recipes() -> Iterable[RecipeComponent]:
 
 @hookimpl
 def axisrl_config_resolved(config: RunConfig) -> Iterable[ConfigProblem]:
-    """Kimi K2.5's ratio holds the mismatch already: no truncated importance sampling on top."""
+    """Two losses do not go with everything. Kimi K2.5's ratio holds the mismatch already: no
+    truncated importance sampling on top. REINFORCE has no ratio: a second update of a window would
+    learn from another policy's samples as if they were its own."""
+    if _plain_id(config.loss.use) == "grpo/reinforce" and config.train.updates_per_sync > 1:
+        yield ConfigProblem(
+            path="train.updates_per_sync",
+            message=f"train.updates_per_sync {config.train.updates_per_sync} leaves loss "
+            f"{config.loss.use} without a correction: it has no ratio, and only the first update of "
+            "a window is on policy",
+            fix="set train.updates_per_sync=1, or use grpo/cispo or grpo/grpo",
+        )
     if _plain_id(config.loss.use) != "grpo/kimi2-5":
         return
     for index, correction in enumerate(config.corrections):
