@@ -129,8 +129,8 @@ def axisrl_config_resolved(config: RunConfig) -> Iterable[ConfigProblem]:
         yield ConfigProblem(
             path="train.updates_per_sync",
             message=f"train.updates_per_sync {config.train.updates_per_sync} leaves loss "
-            f"{config.loss.use} without a correction: it has no ratio, and only the first update of "
-            "a window is on policy",
+            f"{config.loss.use} without a correction: it has no ratio, and only the first update "
+            "of a window is on policy",
             fix="set train.updates_per_sync=1, or use grpo/cispo or grpo/grpo",
         )
     if _plain_id(config.loss.use) != "grpo/kimi2-5":
