@@ -20,6 +20,7 @@ from axisrl.config.learning import (
     ValueConfig,
 )
 from axisrl.config.rewards import check_reward_weights
+from axisrl.config.schedule import ScheduleConfig
 from axisrl.config.use import ModelConfig, Use, above_zero, at_least, needed
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "RunConfig",
     "SamplerConfig",
     "SamplingConfig",
+    "ScheduleConfig",
     "TeacherConfig",
     "TrainConfig",
     "Use",
@@ -231,6 +233,7 @@ class RunConfig(Config):
     loggers: tuple[Use, ...] = (Use(use="core/console"), Use(use="core/jsonl"))
     sampler: SamplerConfig = SamplerConfig()
     offline: OfflineConfig = OfflineConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
     rollout: RolloutConfig = RolloutConfig()
     train: TrainConfig = TrainConfig()
     eval: EvalConfig | None = None

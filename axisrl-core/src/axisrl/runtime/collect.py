@@ -37,6 +37,8 @@ class Window:
     played: list[RolloutSummary] = field(default_factory=list)
     """Every rollout, the unusable ones included, in dispatch order."""
     dropped: Counter[str] = field(default_factory=Counter)
+    over_age: int = 0
+    """Usable rollouts left out because a token of theirs was too old."""
     metrics: dict[str, float] = field(default_factory=dict)
     """What the source tells about itself."""
 
@@ -49,8 +51,15 @@ class Window:
 class WindowSource(Protocol):
     """Where windows come from; what it returns depends on its state alone."""
 
+    version: int
+    """Weight version that the engines serve; whoever syncs them sets it."""
+
     async def collect(self) -> Window:
         """The next window."""
+        ...
+
+    async def close(self) -> None:
+        """End what still goes on; idempotent."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -70,6 +79,10 @@ class Collector:
         self._pool = pool
         self._sampler = sampler
         self._sampling = SamplingParams(**dataclasses.asdict(config.rollout.sampling))
+        self.version = 0
+
+    async def close(self) -> None:
+        """Between two windows nothing goes on."""
 
     def state_dict(self) -> dict[str, Any]:
         """The sampler's."""

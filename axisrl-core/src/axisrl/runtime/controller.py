@@ -101,6 +101,7 @@ class Controller:
         seconds = parts.spans.last["sync"]
         pending = {**(parts.state.pending or {}), "time/sync_s": seconds}
         parts.state = dataclasses.replace(parts.state, version=version, pending=pending)
+        parts.source.version = version
         parts.plugins.weights_updated(WeightsUpdated(version=version, seconds=seconds))
 
     async def _settle(self) -> None:
@@ -191,6 +192,7 @@ def _merged(
     metrics.add("train/rows", Metric(value=report.rows, reduce="sum"))
     metrics.add("train/batches", Metric(value=report.batches, reduce="sum"))
     metrics.add("train/tokens", Metric(value=stats.tokens, reduce="sum"))
+    metrics.add("train/over_age_tokens", Metric(value=report.over_age_tokens, reduce="sum"))
     metrics.add("train/trained_tokens", Metric(value=stats.trained_tokens, reduce="sum"))
     metrics.add("train/tokens_per_s", Metric(value=stats.tokens / max(seconds, 1e-9)))
     return metrics.flush()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from axisrl.config.schema import needed
 from axisrl.protocols import HandleStore, RolloutEngine
 from axisrl.runtime.actors import Actor, ActorBoot
@@ -9,12 +11,18 @@ from axisrl.types import GenerateRequest, GenerateResult, WeightAck, WeightUpdat
 
 
 class EngineActor(Actor):
-    """Passes calls on to the engine component; adds nothing to them."""
+    """Passes calls on to the engine component, and lets none in while weights change."""
 
     def __init__(self, boot: ActorBoot, store: HandleStore | None = None) -> None:
         super().__init__(boot, store)
         use = needed(boot.config.engine, "engine")
         self._engine: RolloutEngine = self.build("engine", use, "engine")
+        self._waits = boot.config.schedule.kind == "async" and boot.config.schedule.partial == "off"
+        self._entry = asyncio.Event()
+        self._entry.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._running = 0
         self.started()
 
     async def start(self) -> None:
@@ -22,25 +30,36 @@ class EngineActor(Actor):
         await self._engine.start(self.boot.model)
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
-        """Sample one model call."""
-        return await self._engine.generate(request)
+        """Sample one model call, once no weight update is under way."""
+        await self._entry.wait()
+        self._running += 1
+        self._idle.clear()
+        try:
+            return await self._engine.generate(request)
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
 
     async def abort(self, session: str | None = None) -> int:
         """End the running requests of a session, or all."""
         return await self._engine.abort(session)
 
     async def update_weights(self, update: WeightUpdate) -> WeightAck:
-        """Load new weights between a pause and a resume.
+        """Load new weights while no model call runs.
 
-        Nobody waits for what still runs then (all rollouts of the window are home): a request
-        whose rollout ran out of time would only hold the update up.
+        Calls that run are waited for where generation goes on beside learning and ``partial`` is
+        off; otherwise they are ended (in a synchronous run only those whose rollout ran out of time
+        are left, and they would hold the update up).
         """
-        await self._engine.pause()
+        self._entry.clear()
         try:
-            await self._engine.abort()
+            if not self._waits:
+                await self._engine.abort()
+            await self._idle.wait()
             return await self._engine.update_weights(update)
         finally:
-            await self._engine.resume()
+            self._entry.set()
 
     async def stop(self) -> None:
         """Free the model."""

@@ -26,6 +26,7 @@ from axisrl.runtime.checkpoint import RunState, save_checkpoint
 from axisrl.runtime.collect import Collector, WindowSource
 from axisrl.runtime.crew import Crew, hire
 from axisrl.runtime.evaluate import Evaluator
+from axisrl.runtime.flow import RolloutFlow
 from axisrl.runtime.learners import Learners
 from axisrl.runtime.loggers import LoggerGroup
 from axisrl.runtime.placement import Placement, make_placement
@@ -93,6 +94,7 @@ class RunParts:
         """Bring the models, the engines and the run folder to a saved state."""
         self.state = self.saved = state
         self.source.load_state_dict(state.source)
+        self.source.version = state.version
         await self.learners.load(checkpoint, state)
         timeout = self.config.placement.sync_timeout_s
         await sync_weights(self.learners.policy, self.engines, (0, state.version), timeout)
@@ -106,6 +108,7 @@ class RunParts:
     async def close(self) -> None:
         """End the actors, then the placement, then the store; one failure does not keep the
         others."""
+        await _quietly("the rollouts", self.source.close())
         for engine in self.engines.values():
             await _quietly("an engine", engine.call("stop"))
         await _quietly("the learners", self.learners.stop())
@@ -132,7 +135,7 @@ async def assemble(driver: DriverSide) -> RunParts:
             learners=crew.learners,
             engines=crew.engines,
             recorder=crew.recorder,
-            source=driver.source(crew),
+            source=driver.source(crew, store),
             evaluator=driver.evaluator(crew),
             loggers=driver.loggers,
             spans=SpanLog(boot.run_dir / "events.jsonl"),
@@ -172,7 +175,7 @@ class DriverSide:
             )
         return dataset
 
-    def source(self, crew: Crew) -> WindowSource:
+    def source(self, crew: Crew, store: HandleStore) -> WindowSource:
         """What fills training windows."""
         config = self.boot.config
         if crew.replayer:
@@ -180,6 +183,8 @@ class DriverSide:
         pool = RolloutPool(crew.players, self.rollout_finished)
         tasks = needed(self._tasks, "dataset")
         sampler = TaskSampler(tasks, config.seed, config.sampler)
+        if config.schedule.kind == "async":
+            return RolloutFlow(config, pool, sampler, store)
         return Collector(config, pool, sampler)
 
     def evaluator(self, crew: Crew) -> Evaluator | None:

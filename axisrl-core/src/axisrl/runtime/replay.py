@@ -98,6 +98,10 @@ class ReplaySource:
         self._config = config
         self._replayer = replayer
         self._cursor = 0
+        self.version = 0
+
+    async def close(self) -> None:
+        """Between two windows nothing goes on."""
 
     async def collect(self) -> Window:
         """The next groups, those that filters drop replaced by later ones. Raises ``RunFailed``

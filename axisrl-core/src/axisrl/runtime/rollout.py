@@ -36,6 +36,7 @@ from axisrl.errors import (
 from axisrl.protocols import Env, HandleStore, Reward, Rollout, Verifier
 from axisrl.runtime.actors import Actor, ActorBoot, ActorHandle
 from axisrl.runtime.chat import Conversation, load_tokenizer
+from axisrl.runtime.partial import continued, joined
 from axisrl.runtime.records import record_to_json
 from axisrl.runtime.rewards import checked, combined
 from axisrl.runtime.seeds import derive_seed
@@ -190,10 +191,25 @@ class RolloutActor(Actor):
             seed=seed,
             session=request.id,
         )
-        result: GenerateResult = await _at("engine", self._engine.call("generate", call))
-        if result.finish_reason == "abort" or not len(result.ids):
-            raise EngineFailure(f"the engine ended {call.id} without finishing it")
-        return result, sampling, seed
+        return await self._sampled(call), sampling, seed
+
+    async def _sampled(self, call: GenerateRequest) -> GenerateResult:
+        """One model call, however often weight updates interrupt it. Resumed it goes on from its
+        own tokens, which keep the versions and log-probabilities they were sampled with."""
+        partial, pieces = self.boot.config.schedule.partial, list[GenerateResult]()
+        while True:
+            part = continued(call, pieces)
+            result: GenerateResult = await _at("engine", self._engine.call("generate", part))
+            if result.finish_reason != "abort":
+                break
+            if partial == "off":
+                raise EngineFailure(f"the engine ended {call.id} without finishing it")
+            if partial == "resume":
+                pieces.append(result)
+        whole = joined([*pieces, result])
+        if not len(whole.ids):
+            raise EngineFailure(f"the engine ended {call.id} without a token")
+        return whole
 
     async def _abandon(self, session: str, limit_s: float) -> None:
         """End what the engine still samples for an episode; in a process of its own it does not

@@ -42,6 +42,8 @@ class WindowInput:
     """The groups of each optimizer step."""
     scores: Mapping[str, Scores] = field(default_factory=dict)
     """``values``, ``reference_logprobs``, ``teacher_logprobs``: what other models said."""
+    oldest_version: int = 0
+    """Tokens of older weight versions are not trained on."""
 
 
 class RowsActor(Actor):

@@ -46,12 +46,20 @@ class TaskSampler:
 
     def take(self) -> Task:
         """The next task."""
+        return self.draw()[1]
+
+    def task(self, index: int) -> Task:
+        """The task that :meth:`draw` gave with this index."""
+        return self._dataset[index]
+
+    def draw(self) -> tuple[int, Task]:
+        """The next task and its index in the dataset."""
         index = self._draw() if self._learns else self._shuffled()
         self._cursor += 1
         task = self._dataset[index]
         if self._learns:
             self._flying.setdefault(task.id, []).append(index)
-        return task
+        return index, task
 
     def observe(self, task_id: str, rewards: Sequence[float]) -> None:
         """A group of a task that was taken is over; ``rewards`` are its usable rollouts', possibly

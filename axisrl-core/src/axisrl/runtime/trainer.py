@@ -30,6 +30,8 @@ class StepReport:
     stats: StepStats
     rows: int
     batches: int
+    over_age_tokens: int = 0
+    """Sampled tokens left out because their weight version was too old."""
 
 
 class LearnerActor(RowsActor):
@@ -53,6 +55,8 @@ class LearnerActor(RowsActor):
         whole = self.loss.level == "trajectory"
         self.budget = dataclasses.replace(self.budget, whole_trajectories=whole)
         self._window: list[list[Sample]] = []
+        self._masked: list[int] = []
+        """Tokens of each update that were too old."""
 
     def _objective(self, loss: Loss) -> Loss:
         return loss
@@ -75,7 +79,12 @@ class LearnerActor(RowsActor):
         for groups in updates:
             assign(groups, self.advantage, self._teacher)
         members = [[m for loaded in groups for m in loaded.members] for groups in updates]
-        self._window = [[row for m in update for row in self._rows(m)] for update in members]
+        rows = [[row for m in update for row in self._rows(m)] for update in members]
+        self._window = [[_fresh(row, window.oldest_version) for row in update] for update in rows]
+        self._masked = [
+            sum(int(one.loss_mask.sum() - other.loss_mask.sum()) for one, other in pairs)
+            for pairs in (zip(*both, strict=True) for both in zip(rows, self._window, strict=True))
+        ]
         return {
             m.id: float(m.advantages.mean())
             for update in members
@@ -92,7 +101,12 @@ class LearnerActor(RowsActor):
         samples = with_weights(self._window[index], self.loss.aggregation, self.loss.sequence_norm)
         packed = self.packer.pack(samples, self.budget)
         stats = await asyncio.to_thread(self.backend.step, packed, self.loss)
-        return StepReport(stats=stats, rows=len(samples), batches=len(packed))
+        return StepReport(
+            stats=stats,
+            rows=len(samples),
+            batches=len(packed),
+            over_age_tokens=self._masked[index],
+        )
 
     async def save(self, path: Path) -> None:
         """Write the model's whole state into ``path``."""
@@ -197,6 +211,12 @@ class ValueActor(LearnerActor):
             "old_values": values.tokens,
         }
         return member.trajectory.with_columns(**columns)
+
+
+def _fresh(sample: Sample, oldest: int) -> Sample:
+    if not (sample.loss_mask & (sample.versions < oldest)).any():
+        return sample
+    return dataclasses.replace(sample, loss_mask=sample.loss_mask & (sample.versions >= oldest))
 
 
 _COLUMNS = frozenset({"reference_logprobs"})

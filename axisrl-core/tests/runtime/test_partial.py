@@ -1,0 +1,37 @@
+import numpy as np
+
+from axisrl.runtime.partial import continued, joined
+from axisrl.types import GenerateRequest, GenerateResult, SamplingParams
+
+
+def piece(ids, version, finish="abort"):
+    return GenerateResult(
+        ids=np.asarray(ids, np.int32),
+        logprobs=-np.asarray(ids, np.float32),
+        versions=np.full(len(ids), version, np.int32),
+        finish_reason=finish,
+        cached_tokens=1,
+    )
+
+
+CALL = GenerateRequest(
+    id="r-0", prompt_ids=np.asarray([1, 2], np.int32), sampling=SamplingParams(max_tokens=5), seed=7
+)
+
+
+def test_a_call_goes_on_from_its_own_tokens_within_its_budget():
+    rest = continued(CALL, [piece([5, 6], 0), piece([7], 1)])
+    assert rest.prompt_ids.tolist() == [1, 2, 5, 6, 7]
+    assert (rest.sampled_before, rest.sampling.max_tokens, rest.seed) == (3, 5, 7)
+
+
+def test_a_call_that_was_not_interrupted_is_as_it_was():
+    assert continued(CALL, []) is CALL
+
+
+def test_pieces_keep_the_versions_and_logprobs_they_were_sampled_with():
+    whole = joined([piece([5, 6], 0), piece([], 1), piece([7], 2, "stop")])
+    assert whole.ids.tolist() == [5, 6, 7]
+    assert whole.logprobs.tolist() == [-5, -6, -7]
+    assert whole.versions.tolist() == [0, 0, 2]
+    assert (whole.finish_reason, whole.cached_tokens) == ("stop", 3)
