@@ -7,7 +7,10 @@ import asyncio
 from axisrl.config.schema import needed
 from axisrl.protocols import HandleStore, RolloutEngine
 from axisrl.runtime.actors import Actor, ActorBoot
+from axisrl.runtime.gate import Gate
 from axisrl.types import GenerateRequest, GenerateResult, WeightAck, WeightUpdate
+
+_POLL_S = 0.001
 
 
 class EngineActor(Actor):
@@ -18,11 +21,7 @@ class EngineActor(Actor):
         use = needed(boot.config.engine, "engine")
         self._engine: RolloutEngine = self.build("engine", use, "engine")
         self._waits = boot.config.schedule.kind == "async" and boot.config.schedule.partial == "off"
-        self._entry = asyncio.Event()
-        self._entry.set()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._running = 0
+        self._gate = Gate()
         self.started()
 
     async def start(self) -> None:
@@ -31,15 +30,8 @@ class EngineActor(Actor):
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
         """Sample one model call, once no weight update is under way."""
-        await self._entry.wait()
-        self._running += 1
-        self._idle.clear()
-        try:
+        async with self._gate.inside():
             return await self._engine.generate(request)
-        finally:
-            self._running -= 1
-            if not self._running:
-                self._idle.set()
 
     async def abort(self, session: str | None = None) -> int:
         """End the running requests of a session, or all."""
@@ -52,14 +44,16 @@ class EngineActor(Actor):
         off; otherwise they are ended (in a synchronous run only those whose rollout ran out of time
         are left, and they would hold the update up).
         """
-        self._entry.clear()
+        self._gate.shut()
         try:
-            if not self._waits:
+            while not self._waits and self._gate.busy:
+                # A call that is inside may not have reached the engine yet.
                 await self._engine.abort()
-            await self._idle.wait()
+                await asyncio.sleep(_POLL_S)
+            await self._gate.empty()
             return await self._engine.update_weights(update)
         finally:
-            self._entry.set()
+            self._gate.open()
 
     async def stop(self) -> None:
         """Free the model."""
