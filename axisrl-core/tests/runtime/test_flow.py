@@ -263,7 +263,7 @@ def test_too_many_failures_end_the_run():
         pool.reward = lambda number, member: None
         one = flow(pool, limit=0.3)
         pool.home(0)
-        with pytest.raises(RunFailed, match="over rollout.max_failed_fraction"):
+        with pytest.raises(RunFailed, match=r"over rollout\.max_failed_fraction"):
             await one.collect()
         await one.close()
 
