@@ -126,8 +126,9 @@ class Run:
         return [line[name] for line in self.metrics() if name in line]
 
     def untimed(self):
+        theirs = ("time", "system/")
         return [
-            {k: v for k, v in m.items() if not k.startswith("time") and not k.endswith("_per_s")}
+            {k: v for k, v in m.items() if not k.startswith(theirs) and not k.endswith("_per_s")}
             for m in self.metrics()
         ]
 

@@ -12,6 +12,7 @@ import pytest
 
 from axisrl.errors import EnvFailure, HarnessFailure
 from axisrl.runtime.actors import ActorBoot
+from axisrl.runtime.busy import BusyClock
 from axisrl.runtime.engine import EngineActor
 from axisrl.runtime.gate import Gate
 from axisrl.runtime.placement import InlinePlacement
@@ -205,7 +206,7 @@ def test_what_the_engine_still_samples_for_an_episode_out_of_time_is_aborted(pla
 
 def test_a_request_that_nobody_waits_for_does_not_hold_up_new_weights(tmp_path):
     actor = EngineActor.__new__(EngineActor)
-    actor._gate, actor._waits = Gate(), False
+    actor._gate, actor._waits, actor._clock = Gate(), False, BusyClock("generate")
     actor._engine = ScriptedEngine(script=lambda prompt, request: Reply(text="x", hang_after=1))
     np.save(tmp_path / "1.npy", np.zeros(8, np.float32))
     request = GenerateRequest(

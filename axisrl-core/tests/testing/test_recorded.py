@@ -1,8 +1,7 @@
-import json
-
 import yaml
 
 from axisrl.runfolder import RunFolder
+from axisrl.runtime.spans import read_events
 from axisrl.testing.recorded import recorded_run
 
 pytest_plugins = ["axisrl.testing.fixtures"]
@@ -27,8 +26,8 @@ def test_it_has_rollouts_of_every_step_and_an_evaluation(tmp_path):
 def test_its_config_and_events_can_be_read(tmp_path):
     folder = recorded_run(tmp_path, name="other")
     assert yaml.safe_load((folder / "config.yaml").read_text())["train"]["updates"] == 3
-    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
-    assert [event["name"] for event in events[:3]] == ["rollout", "train", "sync"]
+    spans = [event for event in read_events(folder / "events.jsonl") if event["ph"] == "X"]
+    assert [span["name"] for span in spans[:3]] == ["rollout", "train", "sync"]
 
 
 def test_the_fixtures_of_a_plugin_are_ready_made(recorded_run_dir, build_context, fake_clock):

@@ -23,6 +23,7 @@ from axisrl.errors import RunFailed
 from axisrl.runtime.metrics import MetricWindow
 from axisrl.runtime.pool import GroupPlan, RolloutPool
 from axisrl.runtime.sampler import TaskSampler
+from axisrl.runtime.thin import wire_bytes
 from axisrl.types import Metric, RolloutGroup, RolloutSummary, SamplingParams
 
 _MOST_ROUNDS = 20
@@ -155,6 +156,7 @@ def window_metrics(window: Window, *, judged: bool = True) -> MetricWindow:
     metrics, played = MetricWindow(), window.played
     for one in played:
         usable = one.reward is not None
+        metrics.add("system/driver_bytes_per_rollout", Metric(value=wire_bytes(one)))
         metrics.add("rollout/failed_frac", Metric(value=float(not usable)))
         if one.reward is None:
             metrics.add(f"rollout/{one.outcome}", Metric(value=1.0, reduce="sum"))

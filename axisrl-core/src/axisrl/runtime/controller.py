@@ -42,6 +42,7 @@ class Controller:
         """The whole run. Raises ``Interrupted`` when asked to stop; the caller saves."""
         parts, train = self.parts, self.parts.config.train
         await self._settle()  # evaluation before the first update, or what a stopped run still owed
+        await parts.timeline.window()  # what was before the first window is not counted
         while parts.state.step < train.updates:
             if self.interrupt.is_set():
                 raise Interrupted
@@ -75,6 +76,7 @@ class Controller:
             with parts.spans.span("train", step=state.step + 1):
                 reports, state = await parts.learners.step(index, state)
             self._announce(state.step, reports)
+            parts.timeline.learnt(state.step, reports)
             shown = {m.id: advantages[m.id] for group in groups for m in group.members}
             await self._record(state.step, window, groups, shown)
             pending = _merged(metrics, reports, parts.spans.last["train"])
@@ -99,7 +101,8 @@ class Controller:
             updates = parts.config.train.updates_per_sync
             parts.state = await parts.learners.reset_reference(parts.state, updates)
         seconds = parts.spans.last["sync"]
-        pending = {**(parts.state.pending or {}), "time/sync_s": seconds}
+        shares = await parts.timeline.window()
+        pending = {**(parts.state.pending or {}), "time/sync_s": seconds, **shares}
         parts.state = dataclasses.replace(parts.state, version=version, pending=pending)
         parts.source.version = version
         parts.plugins.weights_updated(WeightsUpdated(version=version, seconds=seconds))
@@ -192,6 +195,10 @@ def _merged(
     metrics.add("train/rows", Metric(value=report.rows, reduce="sum"))
     metrics.add("train/batches", Metric(value=report.batches, reduce="sum"))
     metrics.add("train/tokens", Metric(value=stats.tokens, reduce="sum"))
+    for age, count in enumerate(report.ages):
+        name = "older" if age + 1 == len(report.ages) else f"age_{age}"
+        share = Metric(value=count / max(sum(report.ages), 1), weight=sum(report.ages))
+        metrics.add(f"rollout/staleness_{name}_frac", share)
     metrics.add("train/over_age_tokens", Metric(value=report.over_age_tokens, reduce="sum"))
     metrics.add("train/trained_tokens", Metric(value=stats.trained_tokens, reduce="sum"))
     metrics.add("train/tokens_per_s", Metric(value=stats.tokens / max(seconds, 1e-9)))

@@ -23,6 +23,7 @@ from axisrl.runtime.actors import Actor, ActorBoot
 from axisrl.runtime.chat import ChatTokenizer, Conversation, load_tokenizer
 from axisrl.runtime.records import message_of, record_to_json
 from axisrl.runtime.rollout import RolloutRequest
+from axisrl.runtime.thin import short_id
 from axisrl.types import (
     GenerateResult,
     Handle,
@@ -53,7 +54,7 @@ class ConversationActor(Actor):
         record = record_to_json(request.task, conversation.messages, {})
         return RolloutSummary(
             id=request.id,
-            task_id=request.task.id,
+            task_id=short_id(request.task.id),
             group=request.group,
             member=request.member,
             outcome=Outcome.COMPLETED if fits else Outcome.CANCELLED,

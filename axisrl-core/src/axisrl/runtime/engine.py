@@ -7,6 +7,7 @@ import asyncio
 from axisrl.config.schema import needed
 from axisrl.protocols import HandleStore, RolloutEngine
 from axisrl.runtime.actors import Actor, ActorBoot
+from axisrl.runtime.busy import Activity, BusyClock
 from axisrl.runtime.gate import Gate
 from axisrl.types import GenerateRequest, GenerateResult, WeightAck, WeightUpdate
 
@@ -22,6 +23,7 @@ class EngineActor(Actor):
         self._engine: RolloutEngine = self.build("engine", use, "engine")
         self._waits = boot.config.schedule.kind == "async" and boot.config.schedule.partial == "off"
         self._gate = Gate()
+        self._clock = BusyClock("generate")
         self.started()
 
     async def start(self) -> None:
@@ -31,7 +33,8 @@ class EngineActor(Actor):
     async def generate(self, request: GenerateRequest) -> GenerateResult:
         """Sample one model call, once no weight update is under way."""
         async with self._gate.inside():
-            return await self._engine.generate(request)
+            with self._clock.busy():
+                return await self._engine.generate(request)
 
     async def abort(self, session: str | None = None) -> int:
         """End the running requests of a session, or all."""
@@ -51,9 +54,14 @@ class EngineActor(Actor):
                 await self._engine.abort()
                 await asyncio.sleep(_POLL_S)
             await self._gate.empty()
-            return await self._engine.update_weights(update)
+            with self._clock.noted("update weights"):
+                return await self._engine.update_weights(update)
         finally:
             self._gate.open()
+
+    async def activity(self) -> Activity:
+        """How long model calls ran, and what it did since it was last asked."""
+        return self._clock.report()
 
     async def stop(self) -> None:
         """Free the model."""

@@ -134,5 +134,6 @@ class RolloutFlow:
             "rollout/staleness_mean": sum(behind) / len(behind),
             "rollout/staleness_max": float(max(behind)),
             "rollout/over_age_rollouts": float(window.over_age),
-            "rollout/open_groups": float(len(self._open)),
+            "rollout/queue_open": float(len(self._playing)),
+            "rollout/queue_home": float(len(self._home)),
         }

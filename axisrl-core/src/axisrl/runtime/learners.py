@@ -66,9 +66,11 @@ class Learners:
         there = {name: actor for name, actor in scorers.items() if actor}
         found = await asyncio.gather(*(actor.call("score", groups) for actor in there.values()))
         scores = dict(zip(there, found, strict=True))
+        window = WindowInput(updates=updates, scores=scores)
         schedule = self.config.schedule
-        oldest = state.version - schedule.max_staleness if schedule.kind == "async" else 0
-        window = WindowInput(updates=updates, scores=scores, oldest_version=oldest)
+        if schedule.kind == "async":
+            oldest = state.version - schedule.max_staleness
+            window = dataclasses.replace(window, oldest_version=oldest, version=state.version)
         learners = [one for one in (self.value, self.policy if trains else None) if one]
         means = await asyncio.gather(*(one.call("load_window", window) for one in learners))
         return means[-1], [handle for each in found for handle in each.values()]

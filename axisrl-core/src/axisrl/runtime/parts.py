@@ -34,6 +34,7 @@ from axisrl.runtime.pool import RolloutPool
 from axisrl.runtime.replay import ReplaySource, check_folder
 from axisrl.runtime.sampler import TaskSampler
 from axisrl.runtime.spans import SpanLog
+from axisrl.runtime.timeline import Timeline
 from axisrl.runtime.weights import sync_weights
 from axisrl.types import RolloutSummary
 
@@ -59,6 +60,7 @@ class RunParts:
     evaluator: Evaluator | None
     loggers: LoggerGroup
     spans: SpanLog
+    timeline: Timeline
     state: RunState = field(default_factory=RunState)
     saved: RunState | None = None
     """What the newest checkpoint holds."""
@@ -126,6 +128,9 @@ async def assemble(driver: DriverSide) -> RunParts:
     try:
         placement = make_placement(boot.config.placement, store)
         crew = await hire(boot, placement)
+        spans = SpanLog(boot.run_dir / "events.jsonl")
+        timeline = Timeline(spans, crew.engines)
+        driver.timeline = timeline
         return RunParts(
             config=boot.config,
             run_dir=boot.run_dir,
@@ -138,7 +143,8 @@ async def assemble(driver: DriverSide) -> RunParts:
             source=driver.source(crew, store),
             evaluator=driver.evaluator(crew),
             loggers=driver.loggers,
-            spans=SpanLog(boot.run_dir / "events.jsonl"),
+            spans=spans,
+            timeline=timeline,
         )
     except BaseException:
         if placement is not None:
@@ -157,6 +163,8 @@ class DriverSide:
         self.boot = boot
         self.plugins = plugins
         self.loggers = loggers
+        self.timeline: Timeline | None = None
+        """Draws rollouts once the run is assembled."""
         config, plan = boot.config, boot.config.eval
         check_folder(config, boot.run_dir)
         self._tasks = self._dataset(config.dataset, "dataset") if config.dataset else None
@@ -199,6 +207,8 @@ class DriverSide:
     def rollout_finished(self, summary: RolloutSummary, done: int, total: int) -> None:
         """Tell the plugins and the progress display that one came home."""
         self.plugins.rollout_finished(RolloutFinished(summary=summary))
+        if self.timeline:
+            self.timeline.rollout(summary)
         phase = "evaluate" if summary.id.startswith("eval") else "rollout"
         self.loggers.progress(phase, done, total)
 

@@ -40,6 +40,7 @@ from axisrl.runtime.partial import continued, joined
 from axisrl.runtime.records import record_to_json
 from axisrl.runtime.rewards import checked, combined
 from axisrl.runtime.seeds import derive_seed
+from axisrl.runtime.thin import short_error, short_id, short_parts
 from axisrl.types import (
     GenerateRequest,
     GenerateResult,
@@ -275,12 +276,12 @@ class RolloutActor(Actor):
         judged = reward is not None and bool(episode.verdicts)
         return RolloutSummary(
             id=request.id,
-            task_id=request.task.id,
+            task_id=short_id(request.task.id),
             group=request.group,
             member=request.member,
             outcome=episode.outcome,
             reward=None if reward is None else reward.total,
-            parts={} if reward is None else dict(reward.parts),
+            parts={} if reward is None else short_parts(reward.parts),
             passed=judged and all(v.passed for v in episode.verdicts.values()),
             turns=episode.turns,
             sampled_tokens=trace.sampled_tokens,
@@ -289,7 +290,7 @@ class RolloutActor(Actor):
             trace=await self._put_bytes(trace.to_bytes()) if len(trace) else None,
             record=await self._put_bytes(json.dumps(record).encode()),
             turn_rewards=await self._put_turns(reward),
-            error=episode.error.encode(errors="replace")[:200].decode(errors="ignore"),
+            error=short_error(episode.error),
             seconds=seconds,
         )
 

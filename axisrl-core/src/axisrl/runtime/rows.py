@@ -44,6 +44,8 @@ class WindowInput:
     """``values``, ``reference_logprobs``, ``teacher_logprobs``: what other models said."""
     oldest_version: int = 0
     """Tokens of older weight versions are not trained on."""
+    version: int | None = None
+    """Weight version that learns, where tokens may be older; None where all are of it."""
 
 
 class RowsActor(Actor):

@@ -22,6 +22,7 @@ from axisrl.errors import CheckpointError
 from axisrl.protocols import TaskDataset
 from axisrl.runtime.difficulty import Difficulty
 from axisrl.runtime.seeds import derive_seed
+from axisrl.runtime.thin import short_id
 from axisrl.types import Task
 
 
@@ -58,7 +59,7 @@ class TaskSampler:
         self._cursor += 1
         task = self._dataset[index]
         if self._learns:
-            self._flying.setdefault(task.id, []).append(index)
+            self._flying.setdefault(short_id(task.id), []).append(index)
         return index, task
 
     def observe(self, task_id: str, rewards: Sequence[float]) -> None:
@@ -106,7 +107,7 @@ class TaskSampler:
         self._difficulty.load_state_dict(state)
         self._flying = {}
         for index in state.get("flying", ()):
-            self._flying.setdefault(self._dataset[index].id, []).append(index)
+            self._flying.setdefault(short_id(self._dataset[index].id), []).append(index)
 
     def _shuffled(self) -> int:
         epoch, place = divmod(self._cursor, len(self._dataset))

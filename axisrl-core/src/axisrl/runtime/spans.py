@@ -1,46 +1,118 @@
-"""Spans: what the run did when. ``events.jsonl`` holds one Chrome-trace "complete" event a line.
+"""Spans: what the run did when. ``events.jsonl`` opens in Perfetto and chrome://tracing.
 
-Wrapped in ``[...]`` with commas the lines open in Perfetto and chrome://tracing (Trace Event
-Format, ``ph: X``, ``ts`` and ``dur`` in microseconds since the epoch).
+1. Trace Event Format, JSON array: ``[`` in the first line, then one event and a comma a line. The
+   closing bracket is optional there, so a run that is killed or still goes on is open to view.
+2. An event is a complete one (``ph: X``, ``ts`` and ``dur`` in microseconds since the epoch) on a
+   track, or the metadata (``ph: M``) that names the track.
+3. A resumed run appends. A line that a kill left half written is cut off first.
+
+Times are each machine's own wall clock: tracks of actors on other machines are as far off as the
+clocks are. :func:`read_events` is the only reader.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, NamedTuple, TextIO
+
+
+class Track(NamedTuple):
+    """A row of the viewer: threads are shown under their process."""
+
+    process: str
+    thread: str
+
+
+class Span(NamedTuple):
+    """Something that took ``seconds`` from ``began``, seconds since the epoch."""
+
+    name: str
+    began: float
+    seconds: float
+
+
+DRIVER = Track("driver", "phases")
 
 
 class SpanLog:
-    """Appends spans to a file; ``last`` keeps the newest duration of each name in seconds."""
+    """Appends spans to a file. ``last`` keeps the newest duration of each phase in seconds, and
+    ``total`` the sum of all since the log was opened."""
 
     def __init__(self, path: Path) -> None:
+        events = _mended(path)
+        self._tracks = {Track(*_named(event)): (event["pid"], event["tid"]) for event in events}
         self._file: TextIO = path.open("a", encoding="utf-8")
+        if not self._file.tell():
+            self._file.write("[\n")
         self.last: dict[str, float] = {}
+        self.total: defaultdict[str, float] = defaultdict(float)
 
     @contextmanager
     def span(self, name: str, **args: int | str) -> Iterator[None]:
-        """Time the block. It is logged however it ends."""
+        """Time the block as a phase of the driver. It is logged however it ends."""
         wall, begun = time.time(), time.monotonic()
         try:
             yield
         finally:
             self.last[name] = time.monotonic() - begun
-            event = {
-                "name": name,
-                "ph": "X",
-                "ts": round(wall * 1e6),
-                "dur": round(self.last[name] * 1e6),
-                "pid": 0,
-                "tid": "driver",
-                "args": args,
-            }
-            self._file.write(json.dumps(event) + "\n")
-            self._file.flush()
+            self.total[name] += self.last[name]
+            self.add(DRIVER, Span(name, wall, self.last[name]), **args)
+
+    def add(self, track: Track, span: Span, **args: int | str) -> None:
+        """Log a span that is over. Spans of one track must not overlap, unless one is within the
+        other."""
+        pid, tid = self._ids(track)
+        event = {"name": span.name, "ph": "X", "ts": round(span.began * 1e6)}
+        self._write(
+            event | {"dur": round(span.seconds * 1e6), "pid": pid, "tid": tid, "args": args}
+        )
+        self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    def _ids(self, track: Track) -> tuple[int, int]:
+        if track not in self._tracks:
+            processes = {other.process: pid for other, (pid, _) in self._tracks.items()}
+            pid = processes.get(track.process, len(processes) + 1)
+            tid = len(self._tracks) + 1
+            self._tracks[track] = (pid, tid)
+            for kind, name in (("process_name", track.process), ("thread_name", track.thread)):
+                about = {"name": name, "process": track.process}
+                self._write({"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": about})
+        return self._tracks[track]
+
+    def _write(self, event: dict[str, Any]) -> None:
+        self._file.write(json.dumps(event) + ",\n")
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """The events of a run, metadata included; a last line that is half written is left out.
+
+    Raises ``ValueError`` for a file that :class:`SpanLog` did not write.
+    """
+    with path.open(encoding="utf-8") as file:
+        whole = [line for line in file if line.endswith("\n")]
+    if whole and whole[0] != "[\n":
+        raise ValueError(f"{path} does not begin as a trace")
+    return [json.loads(line.rstrip(",\n")) for line in whole[1:]]
+
+
+def _mended(path: Path) -> list[dict[str, Any]]:
+    """Cut off what a kill left half written; the events that name a thread."""
+    if not path.exists():
+        return []
+    blob = path.read_bytes()
+    with path.open("r+b") as file:
+        file.truncate(blob.rfind(b"\n") + 1)
+    return [event for event in read_events(path) if event["name"] == "thread_name"]
+
+
+def _named(event: dict[str, Any]) -> tuple[str, str]:
+    return event["args"]["process"], event["args"]["name"]

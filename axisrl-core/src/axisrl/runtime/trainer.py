@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,12 @@ class StepReport:
     batches: int
     over_age_tokens: int = 0
     """Sampled tokens left out because their weight version was too old."""
+    ages: tuple[int, ...] = ()
+    """Tokens by the versions between them and the update: 0, 1, ... and last those that are older
+    than is trained on."""
+    began: float = 0.0
+    """By the wall clock there."""
+    seconds: float = 0.0
 
 
 class LearnerActor(RowsActor):
@@ -55,6 +62,7 @@ class LearnerActor(RowsActor):
         whole = self.loss.level == "trajectory"
         self.budget = dataclasses.replace(self.budget, whole_trajectories=whole)
         self._window: list[list[Sample]] = []
+        self._ages: list[tuple[int, ...]] = []
         self._masked: list[int] = []
         """Tokens of each update that were too old."""
 
@@ -81,6 +89,7 @@ class LearnerActor(RowsActor):
         members = [[m for loaded in groups for m in loaded.members] for groups in updates]
         rows = [[row for m in update for row in self._rows(m)] for update in members]
         self._window = [[_fresh(row, window.oldest_version) for row in update] for update in rows]
+        self._ages = [_ages(update, window) for update in rows]
         self._masked = [
             sum(int(one.loss_mask.sum() - other.loss_mask.sum()) for one, other in pairs)
             for pairs in (zip(*both, strict=True) for both in zip(rows, self._window, strict=True))
@@ -98,6 +107,7 @@ class LearnerActor(RowsActor):
 
     async def step(self, index: int) -> StepReport:
         """Take update ``index`` of the loaded window."""
+        began, clock = time.time(), time.monotonic()
         samples = with_weights(self._window[index], self.loss.aggregation, self.loss.sequence_norm)
         packed = self.packer.pack(samples, self.budget)
         stats = await asyncio.to_thread(self.backend.step, packed, self.loss)
@@ -106,6 +116,9 @@ class LearnerActor(RowsActor):
             rows=len(samples),
             batches=len(packed),
             over_age_tokens=self._masked[index],
+            ages=self._ages[index],
+            began=began,
+            seconds=time.monotonic() - clock,
         )
 
     async def save(self, path: Path) -> None:
@@ -211,6 +224,17 @@ class ValueActor(LearnerActor):
             "old_values": values.tokens,
         }
         return member.trajectory.with_columns(**columns)
+
+
+def _ages(samples: Sequence[Sample], window: WindowInput) -> tuple[int, ...]:
+    if window.version is None:
+        return ()
+    oldest = window.version - window.oldest_version + 1
+    counts = np.zeros(oldest + 1, np.int64)
+    for sample in samples:
+        ages = window.version - sample.versions[sample.loss_mask]
+        counts += np.bincount(np.clip(ages, 0, oldest), minlength=oldest + 1)
+    return tuple(int(count) for count in counts)
 
 
 def _fresh(sample: Sample, oldest: int) -> Sample:

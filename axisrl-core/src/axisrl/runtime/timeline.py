@@ -1,0 +1,103 @@
+"""Timeline: what every side of a run did with its time, as spans and as shares of each window.
+
+A window is the time from one weight sync to the next. In it
+
+- ``time/trainer_wait_frac`` is the share in which the trainer waited for rollouts,
+- ``time/engine_idle_frac`` the share in which an engine ran no model call, over all engines: the
+  bubble. Each engine measures it by its own clock.
+
+Evaluation and checkpoints are part of a window and of neither wait. A rollout is drawn as it came
+home, by the driver's clock; engines and trainers by their machines' own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from axisrl.errors import RunFailed
+from axisrl.runtime.actors import ActorHandle
+from axisrl.runtime.busy import Activity
+from axisrl.runtime.spans import Span, SpanLog, Track
+from axisrl.runtime.trainer import StepReport
+from axisrl.types import RolloutSummary
+
+
+class Timeline:
+    """Draws on ``spans`` what the actors tell; ``engines`` are asked once a window."""
+
+    def __init__(
+        self,
+        spans: SpanLog,
+        engines: Mapping[str, ActorHandle],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._spans = spans
+        self._engines = engines
+        self._clock = clock
+        self._wall = wall
+        self._ends: dict[str, list[float]] = {}
+        """Worker -> end of the newest rollout on each of its tracks."""
+        self._border = (clock(), 0.0)
+        """When the window began, and how long the trainer had waited until then."""
+        self._before: dict[str, Activity] = {}
+
+    def rollout(self, summary: RolloutSummary) -> None:
+        """Draw a rollout that came home just now."""
+        handle = summary.record or summary.trace
+        worker = handle.owner if handle else "rollouts"
+        began = self._wall() - summary.seconds
+        lane = self._lane(worker, began, began + summary.seconds)
+        self._spans.add(
+            Track(worker, f"rollout {lane}"),
+            Span(str(summary.outcome), began, summary.seconds),
+            id=summary.id,
+            tokens=summary.sampled_tokens,
+            turns=summary.turns,
+        )
+
+    def learnt(self, step: int, reports: Mapping[str, StepReport]) -> None:
+        """Draw an optimizer step of each model that learnt."""
+        for name, report in reports.items():
+            track = Track("trainer", "value" if name == "value" else "policy")
+            self._spans.add(track, Span("step", report.began, report.seconds), step=step)
+
+    async def window(self) -> dict[str, float]:
+        """End a window: its ``time/*_frac``. What was not measured is absent."""
+        (began, waited), now = self._border, self._clock()
+        self._border = (now, self._spans.total["rollout"])
+        shares = {}
+        if now > began:
+            shares["time/trainer_wait_frac"] = (self._border[1] - waited) / (now - began)
+        idle = [await self._idle(name, engine) for name, engine in self._engines.items()]
+        known = [share for share in idle if share is not None]
+        if known:
+            shares["time/engine_idle_frac"] = sum(known) / len(known)
+        return shares
+
+    async def _idle(self, name: str, engine: ActorHandle) -> float | None:
+        try:
+            now: Activity = await engine.call("activity")
+        except RunFailed:
+            return None  # a dead engine is found by whoever needs it
+        for span in now.spans:
+            work = "calls" if span.name == "generate" else "weights"
+            self._spans.add(Track(name, work), span)
+        before, self._before[name] = self._before.get(name), now
+        if before is None or now.clock_s <= before.clock_s or now.busy_s < before.busy_s:
+            return None  # the first look, or the engine began anew
+        return 1.0 - (now.busy_s - before.busy_s) / (now.clock_s - before.clock_s)
+
+    def _lane(self, worker: str, began: float, end: float) -> int:
+        """A track of the worker that is free from ``began`` on; those that fit best are filled
+        first, so there are no more than rollouts were played at once."""
+        ends = self._ends.setdefault(worker, [])
+        free = [at for at, until in enumerate(ends) if until <= began]
+        if not free:
+            ends.append(end)
+            return len(ends)
+        lane = max(free, key=lambda at: ends[at])
+        ends[lane] = end
+        return lane + 1
