@@ -192,3 +192,37 @@ def test_the_end_is_told_with_its_outcome(clock, run_info):
 def test_senseless_options_are_refused(options):
     with pytest.raises(ValueError, match="samples_every"):
         ConsoleConfig(**options)
+
+
+def test_the_live_view_shows_what_waits_for_what_once_it_is_measured(clock, run_info):
+    screen = Screen(clock, terminal=True)
+    screen.logger.start(run_info(), None)
+    before = screen.view()
+    screen.logger.scalars(
+        1,
+        {
+            "rollout/queue_open": 3.0,
+            "rollout/queue_home": 2.0,
+            "time/trainer_wait_frac": 0.301,
+            "time/engine_idle_frac": 0.05,
+            "rollout/staleness_older_frac": 0.01,
+            "rollout/staleness_age_10_frac": 0.09,
+            "rollout/staleness_age_2_frac": 0.3,
+            "rollout/staleness_age_0_frac": 0.6,
+        },
+    )
+    view = screen.view()
+    screen.logger.finish("completed")
+    assert "groups played 3  waiting 2" in view
+    assert "waits trainer 30%  engines 5%" in view
+    assert "age 0 60%  2 30%  10 9%  older 1%" in view
+    assert not any(word in before for word in ("groups", "waits", "age "))
+
+
+def test_a_plain_line_has_waits_only_when_they_are_among_its_metrics(clock, run_info):
+    values = {"time/trainer_wait_frac": 0.3, "reward/mean": 1.0}
+    for metrics, shown in ((("reward/mean",), False), (("time/trainer_wait_frac",), True)):
+        screen = Screen(clock, metrics=metrics)
+        screen.logger.start(run_info(), None)
+        screen.logger.scalars(1, values)
+        assert ("trainer_wait_frac 0.3" in screen.steps[0]) is shown

@@ -1,9 +1,9 @@
 """``core/console``: what a person watching a run wants to see.
 
-In a terminal: a live view with the step bar and its ETA, the phase, the last rewards and the core
-metrics. Elsewhere, or with ``plain``: one line a step. In both, sample rollouts every so many
-steps. All metrics are in metrics.jsonl; this shows a choice. Colour is rich's business, NO_COLOR
-included.
+In a terminal: a live view with the step bar and its ETA, the phase, what waits for what (queues,
+ages of tokens, idle shares; where the run measures them), the last rewards and the core metrics.
+Elsewhere, or with ``plain``: one line a step. In both, sample rollouts every so many steps. All
+metrics are in metrics.jsonl; this shows a choice. Colour is rich's business, NO_COLOR included.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class ConsoleLogger:
         return (self._clock() - at.paced) / done * (at.total - at.step)
 
     def _view(self) -> RenderableType:
-        return Group(self._bar(), self._phase(), self._rewards(), self._table())
+        return Group(self._bar(), self._phase(), *self._flow(), self._rewards(), self._table())
 
     def _bar(self) -> RenderableType:
         at, eta = self._at, self._eta()
@@ -151,6 +151,27 @@ class ConsoleLogger:
         count = f" {at.done}/{at.parts}" if at.parts else ""
         return Text.assemble(("phase ", "dim"), f"{at.phase}{count}")
 
+    def _flow(self) -> list[Text]:
+        """A line each for what was measured of the last window."""
+        lines = []
+        for title, parts in _FLOW.items():
+            found = [(name, self._at.values[key]) for key, name in parts if key in self._at.values]
+            if title == "age":
+                found += self._ages()
+            if found:
+                shown = "  ".join(f"{name} {_amount(title, value)}" for name, value in found)
+                lines.append(Text.assemble((f"{title} ", "dim"), shown))
+        return lines
+
+    def _ages(self) -> list[tuple[str, float]]:
+        values = self._at.values
+        names = fnmatch.filter(values, "rollout/staleness_*_frac")
+        names.sort(key=lambda name: (len(name), name))
+        ages = [name.removeprefix("rollout/staleness_").removesuffix("_frac") for name in names]
+        # The oldest are named last, whatever their name.
+        pairs = sorted(zip(ages, names, strict=True), key=lambda pair: pair[0] == "older")
+        return [(age.removeprefix("age_"), values[name]) for age, name in pairs]
+
     def _rewards(self) -> Text:
         last = self._at.rewards
         recent = " ".join(f"{value:.3g}" for value in last[-5:])
@@ -161,6 +182,7 @@ class ConsoleLogger:
         cells = [
             Text.assemble((f"{name} ", "dim"), f"{value:.4g}")
             for name, value in self._chosen(self._at.values)
+            if not any(name == key for parts in _FLOW.values() for key, _ in parts)
         ]
         for start in range(0, len(cells), 3):
             table.add_row(*cells[start : start + 3])
@@ -184,6 +206,18 @@ class ConsoleLogger:
             title_align="left",
             subtitle_align="left",
         )
+
+
+_FLOW = {
+    "groups": (("rollout/queue_open", "played"), ("rollout/queue_home", "waiting")),
+    "waits": (("time/trainer_wait_frac", "trainer"), ("time/engine_idle_frac", "engines")),
+    "age": (),
+}
+"""Lines of the live view: the metrics of each and what they are called there."""
+
+
+def _amount(title: str, value: float) -> str:
+    return f"{value:g}" if title == "groups" else f"{value:.0%}"
 
 
 def _sparkline(values: Sequence[float]) -> str:

@@ -13,7 +13,16 @@ from axisrl.runfolder import RolloutKind, RunFolder
 from axisrl.view.data import overview, to_json
 
 STYLE = "style.css"
-SCRIPTS = ("dom.js", "data.js", "chart.js", "curves.js", "rollouts.js", "answers.js", "app.js")
+SCRIPTS = (
+    "dom.js",
+    "data.js",
+    "chart.js",
+    "phases.js",
+    "curves.js",
+    "rollouts.js",
+    "answers.js",
+    "app.js",
+)
 EXPORT_BYTES = 24 << 20
 """Most bytes of rollouts in an exported file; evaluations first, then the newest steps."""
 

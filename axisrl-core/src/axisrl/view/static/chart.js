@@ -8,7 +8,7 @@
   const CHAR = 6.6;
   const Y_TICKS = 5;
   const SCORE = /^(reward\/(mean|min|max)|eval\/(accuracy|reward|pass@\d+))$/;
-  const QUANTITY = /^(time|system|train)\/|frac|token|turns|norm|lr$|part\//;
+  const QUANTITY = /^(time|system|train)\/|frac|token|turns|queue|staleness|norm|lr$|part\//;
   const live = new Set();
 
   // About `count` round ticks that cover [low, high].
@@ -55,6 +55,10 @@
   function path(points, x, y) {
     return points.map(([a, b], i) => `${i ? "L" : "M"}${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("");
   }
+
+  axisrl.axis = { ticks, tickLabel };
+  // A chart that follows the cursor: it has `point(step)`, with null when the cursor is gone.
+  axisrl.follow = (chart) => live.add(chart);
 
   // Every chart shows the same step under its cursor.
   axisrl.pointAt = (step) => {

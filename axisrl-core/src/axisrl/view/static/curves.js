@@ -2,10 +2,11 @@
 "use strict";
 (() => {
   const { h } = axisrl;
+  const TIME = "Time, seconds and shares";
   const SECTIONS = [
     ["reward", "Reward"], ["eval", "Held-out evaluation"], ["loss", "Loss"], ["train", "Training"],
     ["optim", "Optimizer"], ["rollout", "Rollouts"], ["mismatch", "Engine and trainer agreement"],
-    ["filter", "Filters"], ["weights", "Weights"], ["time", "Time, seconds"], ["system", "System"],
+    ["filter", "Filters"], ["weights", "Weights"], ["time", TIME], ["system", "System"],
   ];
   const FIRST = ["reward/mean", "eval/accuracy", "loss/total"];
   const LEVELS = [["0", "none"], ["0.6", "some"], ["0.9", "strong"]];
@@ -37,6 +38,7 @@
     axisrl.replace(body, sections(names).map((group) =>
       h("section", {},
         h("h2", {}, group.title),
+        group.title === TIME && axisrl.phases(run, steps),
         h("div", { class: "charts" }, inOrder(group.names).map((name) =>
           axisrl.chart(name, shortName(name), {
             points: axisrl.series(run, name), band: axisrl.band(run, name), steps, smoothing: Number(chosen.smoothing),
