@@ -1,7 +1,11 @@
 """inline and ray are the same run: same samples, same metrics, same weights."""
 
+from pathlib import Path
+
 import pytest
 
+NODES = Path(__file__).with_name("nodes.py")
+SMOKE = ("gsm8k/grpo-cpu", "--smoke")
 SHORT = ("train.updates=3", "eval.every=3", "checkpoint.every=0")
 
 
@@ -12,3 +16,42 @@ def test_ray_gives_the_same_samples_and_weights_as_inline(make_run, same_run):
     ray = make_run("ray", *SHORT, "placement=ray", "rollout.workers=2")
     ray.whole()
     same_run(ray, inline)
+
+
+def test_two_engines_give_the_samples_and_weights_of_one(make_run, same_run):
+    one = make_run("one", *SHORT)
+    one.whole()
+    two = make_run("two", *SHORT, "placement.engines=2")
+    two.whole()
+    same_run(two, one)
+
+
+@pytest.fixture
+def two_machines(monkeypatch, tmp_path):
+    """Address of a Ray cluster of two nodes, both on this machine."""
+    monkeypatch.setenv("NODES_FILE", str(tmp_path / "nodes"))
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 2, "object_store_memory": 100 << 20, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=node)
+    cluster.add_node(**node)
+    yield cluster.address
+    cluster.shutdown()
+
+
+def test_engines_on_two_machines_give_the_run_of_one_process(
+    make_run, same_run, two_machines, tmp_path
+):
+    short = ("train.updates=2", "eval=null", "checkpoint.every=0")
+    inline = make_run("inline", *short)
+    inline.whole()
+    there = ("placement.kind=ray", f"placement.address={two_machines}", "store=core/ray")
+    spread = ("placement.strategy=spread", "placement.engines=2", "plugins=[nodes]")
+    both = make_run("both", *short, *there, *spread, recipe=(*SMOKE, "--plugin", str(NODES)))
+    both.whole()
+    same_run(both, inline)
+    notes = (tmp_path / "nodes").read_text().splitlines()
+    lived = dict(note.rsplit(" ", 1) for note in notes)
+    assert {"engine 0", "engine 1", "trainer 0", "rollout 0"} < lived.keys()
+    assert lived["engine 0"] != lived["engine 1"]

@@ -10,6 +10,7 @@ from axisrl.errors import ConfigError
     ("setting", "because"),
     [
         ("rollout.workers 3", "placement.kind inline"),
+        ("placement.strategy 'spread'", "placement.kind inline"),
         ("kl.estimator 'k2'", "kl.coef 0.0"),
         ("kl.base 'old'", "kl.coef 0.0"),
         ("kl.reset_every 5", "kl.coef 0.0"),
@@ -29,7 +30,8 @@ def test_an_option_that_does_nothing_is_refused_with_what_makes_it_idle(load, se
 @pytest.mark.parametrize(
     "settings",
     [
-        ("placement=ray", "rollout.workers=3"),
+        ("placement=ray", "rollout.workers=3", "placement.strategy=spread"),
+        ("placement.engines=2",),
         ("kl.coef=0.1", "kl.estimator=k2", "kl.reset_every=5"),
         ("entropy.target=1.0", "entropy.step=0.1"),
         ("sampler=low_success", "sampler.floor=0.5", "sampler.memory=0.9"),

@@ -35,6 +35,7 @@ def config(**sections):
         ("placement", "sync_timeout_s", 0),
         ("placement", "gpus_engine", -1),
         ("placement", "cpus_per_actor", -1),
+        ("placement", "engines", 0),
     ],
 )
 def test_a_size_that_cannot_work_is_refused_with_its_key(section, key, value):

@@ -10,6 +10,7 @@ from axisrl.config.schema import PlacementConfig
 from axisrl.errors import ConfigError, EngineFailure, RunFailed
 from axisrl.runtime.actors import Actor, ActorBoot
 from axisrl.runtime.placement import InlinePlacement, RayPlacement
+from axisrl.runtime.places import RayPlaces, ResourceGroup
 from axisrl.types import ModelSpec
 
 
@@ -33,6 +34,12 @@ class Bare(Actor):
 
     async def ask_peer(self):
         return await self.peers[0].call("count")
+
+    def place(self):
+        from ray.util import get_current_placement_group
+
+        group = get_current_placement_group()
+        return group and group.id.hex()
 
     def die(self):
         os._exit(1)
@@ -132,10 +139,69 @@ def test_a_dead_ray_actor_is_a_failed_run_that_names_it(local_ray, boot):
         using(placement, work)
 
 
-def test_more_actors_than_the_cluster_holds_is_an_error_and_not_a_wait(local_ray):
-    placement = RayPlacement(PlacementConfig(kind="ray", cpus_per_actor=0.5))
-    placement.require([0.0] * 4)
-    with pytest.raises(ConfigError, match=r"needs 2.5 CPU for 5 actors, the whole cluster has 2"):
-        placement.require([0.0] * 5)
-    with pytest.raises(ConfigError, match="needs 1 GPU"):
-        placement.require([1.0])
+def reserving(config, groups, wait_s=30.0):
+    """What Ray's placement of ``config`` says about ``groups`` (name -> (actors, GPUs each))."""
+    placement = RayPlacement(config)
+    placement._places = RayPlaces(config, wait_s)
+    wanted = {name: ResourceGroup(count=n, gpus=gpus) for name, (n, gpus) in groups.items()}
+    using(placement, lambda: placement.reserve(wanted))
+
+
+def test_a_group_that_the_cluster_cannot_hold_is_an_error_and_not_a_wait(local_ray):
+    config = PlacementConfig(kind="ray", cpus_per_actor=0.5)
+    reserving(config, {"rollout": (2, 0.0), "trainer": (2, 0.0), "idle": (0, 1.0)})
+    with pytest.raises(ConfigError) as caught:
+        reserving(config, {"rollout": (2, 0.0), "trainer": (3, 0.0)})
+    assert caught.value.message == (
+        "placement ray cannot hold resource group trainer, 3 actors of 0.5 CPU: "
+        "the cluster has 1 CPU for it, 2 on the largest machine"
+    )
+    with pytest.raises(ConfigError, match=r"group rollout, 1 actors of 0.5 CPU, 1 GPU: .* 0 GPU"):
+        reserving(config, {"rollout": (1, 1.0)})
+
+
+def test_what_others_hold_is_waited_for_and_then_named(local_ray):
+    config = PlacementConfig(kind="ray", cpus_per_actor=1.0)
+    other, group = RayPlacement(config), {"theirs": ResourceGroup(count=1)}
+
+    async def work():
+        await other.reserve(group)
+        with pytest.raises(ConfigError, match=r"group ours, .*: free within 0.2 s: 1 CPU, 0 GPU"):
+            await asyncio.to_thread(reserving, config, {"ours": (2, 0.0)}, 0.2)
+
+    using(other, work)
+    reserving(config, {"ours": (2, 0.0)})  # given back
+
+
+def test_actors_of_a_group_live_in_its_places(local_ray, boot):
+    placement = RayPlacement(PlacementConfig(kind="ray", strategy="spread"))
+
+    async def work():
+        await placement.reserve({"rollout": ResourceGroup(count=2)})
+        inside = [await placement.spawn(Bare, boot, group="rollout") for _ in range(2)]
+        outside = await placement.spawn(Bare, boot)
+        return [await actor.call("place") for actor in (*inside, outside)]
+
+    first, second, outside = using(placement, work)
+    assert first == second is not None
+    assert outside is None
+
+
+def test_actors_that_need_nothing_need_no_place(local_ray, boot):
+    placement = RayPlacement(PlacementConfig(kind="ray", cpus_per_actor=0))
+
+    async def work():
+        await placement.reserve({"workers": ResourceGroup(count=100)})
+        return await (await placement.spawn(Bare, boot, group="workers")).call("place")
+
+    assert using(placement, work) is None
+
+
+def test_inline_holds_any_group(boot):
+    placement = InlinePlacement(store=None)
+
+    async def work():
+        await placement.reserve({"rollout": ResourceGroup(count=1000, gpus=8)})
+        return await (await placement.spawn(Bare, boot, group="rollout")).call("count")
+
+    assert using(placement, work) == 0

@@ -76,6 +76,7 @@ async def episodes(boot, task, count, sampling):
         record = json.loads((await store.get(summary.record)).tobytes())
         per_turn = await store.get(summary.turn_rewards) if summary.turn_rewards else None
         results.append((summary, trace, record, per_turn))
+    assert worker._actor._engine.sessions == {}, "an episode is over, its session is not"
     await placement.close()
     return results
 

@@ -37,6 +37,7 @@ _RULES = (
             "rollout.workers",
             "placement.address",
             "placement.cpus_per_actor",
+            "placement.strategy",
             "placement.gpus_engine",
             "placement.gpus_trainer",
         ),

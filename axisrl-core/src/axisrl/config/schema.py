@@ -187,6 +187,11 @@ class PlacementConfig(Config):
     """Ray cluster to join; empty starts a local one."""
     cpus_per_actor: float = 0.25
     """Share of a CPU Ray sets aside for each actor; it limits how many fit, not what they use."""
+    strategy: Literal["pack", "spread"] = "pack"
+    """The actors of one resource group (engines, trainers, workers): on as few machines as
+    possible, or on as many."""
+    engines: int = 1
+    """Engines that serve the same weights; a rollout stays on one of them."""
     gpus_engine: float = 0.0
     gpus_trainer: float = 0.0
     sync_timeout_s: float = 300.0
@@ -196,6 +201,7 @@ class PlacementConfig(Config):
     def __post_init__(self) -> None:
         at_least(0, gpus_engine=self.gpus_engine, gpus_trainer=self.gpus_trainer)
         at_least(0, cpus_per_actor=self.cpus_per_actor)
+        at_least(1, engines=self.engines)
         above_zero(sync_timeout_s=self.sync_timeout_s)
 
 

@@ -6,6 +6,7 @@ its loss ask for, and no other.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from axisrl.runtime.engine import EngineActor
 from axisrl.runtime.frozen import FrozenActor, ServedTeacher
 from axisrl.runtime.learners import Learners
 from axisrl.runtime.placement import Placement
+from axisrl.runtime.places import ResourceGroup
 from axisrl.runtime.recorder import RecorderActor
 from axisrl.runtime.replay import ReplayActor
 from axisrl.runtime.rollout import RolloutActor
@@ -39,31 +41,30 @@ class Crew:
 
 async def hire(boot: ActorBoot, placement: Placement) -> Crew:
     """Start every actor that the configuration asks for."""
-    config, gpus = boot.config, boot.config.placement
-    plays = config.mode == "train" or config.eval is not None
-    workers_wanted = config.rollout.workers if plays else 0
-    models = [gpus.gpus_trainer] * _models(config)
-    engines = [gpus.gpus_engine] if plays else []
-    others = workers_wanted + 1 + (config.mode == "train_offline")  # the recorder, what replays
-    placement.require([*models, *engines, *([0.0] * others)])
+    config, plays = boot.config, _plays(boot.config)
+    await placement.reserve(_groups(config))
     learners = await _learners(boot, placement)
-    served: dict[str, ActorHandle] = {}
-    if plays:
-        engine = _role(boot, "engine")
-        served["engine rank 0"] = await placement.spawn(EngineActor, engine, gpus=gpus.gpus_engine)
-    recorder = await placement.spawn(RecorderActor, _role(boot, "recorder"))
+    served = {
+        f"engine rank {rank}": await placement.spawn(
+            EngineActor, _role(boot, "engine", rank), group="rollout"
+        )
+        for rank in range(config.placement.engines if plays else 0)
+    }
+    recorder = await placement.spawn(RecorderActor, _role(boot, "recorder"), group="workers")
     await learners.start()
-    for handle in served.values():
-        await handle.call("start")
+    await asyncio.gather(*(handle.call("start") for handle in served.values()))
     workers = [
-        await placement.spawn(RolloutActor, _role(boot, "rollout", rank), *served.values())
-        for rank in range(workers_wanted)
+        await placement.spawn(
+            RolloutActor, _role(boot, "rollout", rank), *served.values(), group="workers"
+        )
+        for rank in range(config.rollout.workers if plays else 0)
     ]
     players, replayer = workers, None
     if config.mode == "train_offline" and config.offline.rollouts:
-        replayer = await placement.spawn(ReplayActor, _role(boot, "replay"))
+        replayer = await placement.spawn(ReplayActor, _role(boot, "replay"), group="workers")
     elif config.mode == "train_offline":
-        players = [await placement.spawn(ConversationActor, _role(boot, "conversations"))]
+        talks = _role(boot, "conversations")
+        players = [await placement.spawn(ConversationActor, talks, group="workers")]
     return Crew(
         learners=learners,
         engines=served,
@@ -75,22 +76,42 @@ async def hire(boot: ActorBoot, placement: Placement) -> Crew:
 
 
 async def _learners(boot: ActorBoot, placement: Placement) -> Learners:
-    config, gpus = boot.config, boot.config.placement.gpus_trainer
-    policy = await placement.spawn(TrainerActor, _role(boot, "trainer"), gpus=gpus)
+    config = boot.config
+    policy = await placement.spawn(TrainerActor, _role(boot, "trainer"), group="trainer")
     value = reference = teacher = None
     if config.value:
-        value = await placement.spawn(ValueActor, _role(boot, "value"), gpus=gpus)
+        value = await placement.spawn(ValueActor, _role(boot, "value"), group="trainer")
     if "reference_logprobs" in await policy.call("needs"):
-        reference = await placement.spawn(FrozenActor, _role(boot, "reference"), gpus=gpus)
+        group = "trainer" if _asks_reference(config) else "reference"
+        if group == "reference":  # only the loss itself knew
+            gpus = config.placement.gpus_trainer
+            await placement.reserve({group: ResourceGroup(count=1, gpus=gpus)})
+        reference = await placement.spawn(FrozenActor, _role(boot, "reference"), group=group)
     if config.teacher:
         kind = ServedTeacher if config.teacher.engine else FrozenActor
-        teacher = await placement.spawn(kind, _role(boot, "teacher"), gpus=gpus)
+        teacher = await placement.spawn(kind, _role(boot, "teacher"), group="trainer")
     return Learners(config=config, policy=policy, value=value, reference=reference, teacher=teacher)
 
 
-def _models(config: RunConfig) -> int:
-    asked = (config.value, config.teacher, config.kl.coef and config.kl.base == "reference")
-    return 1 + sum(map(bool, asked))
+def _groups(config: RunConfig) -> dict[str, ResourceGroup]:
+    """Resource group -> the actors that the configuration asks for."""
+    where, plays = config.placement, _plays(config)
+    models = 1 + sum(map(bool, (config.value, config.teacher, _asks_reference(config))))
+    workers = config.rollout.workers if plays else 0
+    return {
+        "trainer": ResourceGroup(count=models, gpus=where.gpus_trainer),
+        "rollout": ResourceGroup(count=where.engines if plays else 0, gpus=where.gpus_engine),
+        # With them the recorder, and what replays or holds conversations.
+        "workers": ResourceGroup(count=workers + 1 + (config.mode == "train_offline")),
+    }
+
+
+def _plays(config: RunConfig) -> bool:
+    return config.mode == "train" or config.eval is not None
+
+
+def _asks_reference(config: RunConfig) -> bool:
+    return bool(config.kl.coef) and config.kl.base == "reference"
 
 
 def _role(boot: ActorBoot, role: str, rank: int = 0) -> ActorBoot:

@@ -1,38 +1,41 @@
 """Placement: where actors live. ``inline`` in this process, ``ray`` one process each; same
 classes, same results.
 
-Ray is imported only by :class:`RayPlacement`. Nothing here knows what an actor does.
+1. What a run will start is set aside first, by resource group: a run that does not fit ends before
+   a model is loaded, and one that does keeps its places.
+2. Ray is imported only by :class:`RayPlacement`. Nothing here knows what an actor does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from axisrl.config.schema import PlacementConfig
-from axisrl.errors import ConfigError, EnvironmentProblem, RunFailed
+from axisrl.errors import EnvironmentProblem, RunFailed
 from axisrl.protocols import HandleStore
 from axisrl.runtime.actors import Actor, ActorBoot, ActorHandle
+from axisrl.runtime.places import RayPlaces, ResourceGroup
 
 
 class Placement(Protocol):
     """Starts actors and ends them all."""
 
-    def require(self, gpus: Sequence[float]) -> None:
-        """Check that one actor with each of these GPU shares fits, before any is started.
+    async def reserve(self, groups: Mapping[str, ResourceGroup]) -> None:
+        """Set aside a place for every actor of these groups, before any is started.
 
-        Raises ``ConfigError`` that names what is asked for and what there is.
+        Raises ``ConfigError`` that names the group, what it needs and what there is.
         """
         ...
 
     async def spawn(
-        self, actor: type[Actor], boot: ActorBoot, *peers: ActorHandle, gpus: float = 0.0
+        self, actor: type[Actor], boot: ActorBoot, *peers: ActorHandle, group: str = ""
     ) -> ActorHandle:
-        """Build ``actor(boot, store, *peers)`` somewhere; its constructor's exception is raised
-        here."""
+        """Build ``actor(boot, store, *peers)`` in a place of ``group``, or anywhere; its
+        constructor's exception is raised here."""
         ...
 
     async def close(self) -> None:
@@ -77,11 +80,11 @@ class InlinePlacement:
         self._store = store
         self._hosts: list[ActorHost] = []
 
-    def require(self, gpus: Sequence[float]) -> None:
+    async def reserve(self, groups: Mapping[str, ResourceGroup]) -> None:
         """Everything fits into the one process there is."""
 
     async def spawn(
-        self, actor: type[Actor], boot: ActorBoot, *peers: ActorHandle, gpus: float = 0.0
+        self, actor: type[Actor], boot: ActorBoot, *peers: ActorHandle, group: str = ""
     ) -> ActorHandle:
         """Build the actor in a thread of its own."""
         host = ActorHost()
@@ -121,7 +124,7 @@ class RayPlacement:
                 "placement ray needs Ray", fix="pip install 'axisrl-core[ray]'"
             ) from missing
         self._ray = ray
-        self._config = config
+        self._places = RayPlaces(config)
         self._hosts: list[Any] = []
         self._owns_cluster = not ray.is_initialized()
         if self._owns_cluster:
@@ -137,25 +140,16 @@ class RayPlacement:
                     f"Ray did not start: {problem}", fix="check placement.address and `ray status`"
                 ) from problem
 
-    def require(self, gpus: Sequence[float]) -> None:
-        """Ray would wait for ever for what the cluster does not have; say it instead."""
-        there = self._ray.cluster_resources()
-        wanted = {"CPU": self._config.cpus_per_actor * len(gpus), "GPU": sum(gpus)}
-        for kind, amount in wanted.items():
-            if amount > there.get(kind, 0.0) + 1e-6:
-                raise ConfigError(
-                    f"placement ray needs {amount:g} {kind} for {len(gpus)} actors, "
-                    f"the whole cluster has {there.get(kind, 0.0):g}",
-                    fix="lower rollout.workers, placement.cpus_per_actor or placement.gpus_*",
-                )
+    async def reserve(self, groups: Mapping[str, ResourceGroup]) -> None:
+        """One placement group each."""
+        await self._places.reserve(groups)
 
     async def spawn(
-        self, actor: type[Actor], boot: ActorBoot, *peers: ActorHandle, gpus: float = 0.0
+        self, actor: type[Actor], boot: ActorBoot, *peers: ActorHandle, group: str = ""
     ) -> ActorHandle:
         """Start a process and build the actor in it."""
         host = self._ray.remote(ActorHost).options(
-            num_cpus=self._config.cpus_per_actor,
-            num_gpus=gpus,
+            **self._places.options(group),
             max_concurrency=10_000,  # the engine and the rollout slots bound what really runs
         )
         self._hosts.append(host.remote())
@@ -164,10 +158,11 @@ class RayPlacement:
         return RayHandle(self._hosts[-1], name)
 
     async def close(self) -> None:
-        """Kill the actors, and the cluster when this run started it."""
+        """Kill the actors, give their places back, and end the cluster if this run started it."""
         for host in self._hosts:
             self._ray.kill(host)
         self._hosts.clear()
+        self._places.close()
         if self._owns_cluster:
             self._ray.shutdown()
 

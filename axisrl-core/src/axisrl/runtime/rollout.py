@@ -39,6 +39,7 @@ from axisrl.runtime.chat import Conversation, load_tokenizer
 from axisrl.runtime.partial import continued, joined
 from axisrl.runtime.records import record_to_json
 from axisrl.runtime.rewards import checked, combined
+from axisrl.runtime.router import EngineRouter
 from axisrl.runtime.seeds import derive_seed
 from axisrl.runtime.thin import short_error, short_id, short_parts
 from axisrl.types import (
@@ -99,11 +100,11 @@ class Episode:
 
 
 class RolloutActor(Actor):
-    """Plays many episodes at once against one engine."""
+    """Plays many episodes at once against one engine, or several that serve the same weights."""
 
-    def __init__(self, boot: ActorBoot, store: HandleStore | None, engine: ActorHandle) -> None:
+    def __init__(self, boot: ActorBoot, store: HandleStore | None, *engines: ActorHandle) -> None:
         super().__init__(boot, store)
-        self._engine = engine
+        self._engine = EngineRouter(engines)
         self._tokenizer = load_tokenizer(boot.model.path)
         self.services["tokenizer"] = self._tokenizer
         self._slots = asyncio.Semaphore(boot.config.rollout.max_inflight)
@@ -127,6 +128,8 @@ class RolloutActor(Actor):
                 await self._episode(request, episode)
             except RolloutFailure as failure:
                 episode.end(outcome_of(failure), _one_line(failure))
+            finally:
+                self._engine.release(request.id)
             return await self._summary(request, episode, time.monotonic() - begun)
 
     async def _episode(self, request: RolloutRequest, episode: Episode) -> None:

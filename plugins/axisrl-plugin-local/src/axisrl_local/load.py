@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
@@ -22,6 +23,8 @@ _DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+_LOADING = Lock()
+"""transformers changes torch's defaults while it loads; two threads would undo each other's."""
 
 
 def resolve_device(device: str) -> torch.device:
@@ -84,7 +87,7 @@ def _from_folder(spec: ModelSpec, attention: str) -> tuple[Any, set[str]]:
     try:
         # transformers draws a head that the folder lacks, and warns; ours comes from the seed
         silence = _no_report() if value else nullcontext()
-        with no_progress_bar(), silence, torch.random.fork_rng([]):
+        with _LOADING, no_progress_bar(), silence, torch.random.fork_rng([]):
             model, report = family.from_pretrained(
                 spec.path,
                 dtype=_DTYPES[spec.dtype],
