@@ -17,9 +17,18 @@ from axisrl.runtime.engine import EngineActor
 from axisrl.runtime.gate import Gate
 from axisrl.runtime.placement import InlinePlacement
 from axisrl.runtime.rollout import RolloutActor, RolloutRequest, outcome_of
+from axisrl.runtime.thin import SUMMARY_BYTES, short_id, wire_bytes
 from axisrl.testing.fakes import Reply, ScriptedEngine
 from axisrl.trace import Trace
-from axisrl.types import GenerateRequest, ModelSpec, Outcome, SamplingParams, Task, WeightUpdate
+from axisrl.types import (
+    GenerateRequest,
+    GenerateResult,
+    ModelSpec,
+    Outcome,
+    SamplingParams,
+    Task,
+    WeightUpdate,
+)
 
 JUDGES = Path(__file__).with_name("judges.py")
 SAY_TWO = Task(id="two", data={"question": "Say 2.", "answer": "2"})
@@ -104,6 +113,32 @@ def test_a_summary_with_several_rewards_and_turns_is_at_most_a_kibibyte(play):
     summary, _, _ = play(main, length, weights, *limits)
     assert summary.turn_rewards.shape == (50,)
     assert len(pickle.dumps(summary)) <= 1024
+
+
+@pytest.mark.parametrize("tokens", [1_000, 32_000, 256_000])
+def test_a_trajectory_of_any_length_costs_the_driver_at_most_a_kibibyte(play, monkeypatch, tokens):
+    async def generate(self, request):
+        column = np.ones(tokens, np.int32)
+        return GenerateResult(
+            ids=column, logprobs=-column.astype(np.float32), versions=column, finish_reason="stop"
+        )
+
+    monkeypatch.setattr(ScriptedEngine, "generate", generate)
+    sampling = SamplingParams(max_tokens=tokens)
+    room = tokens + 1000
+    limits = (f"rollout.max_context={room}", f"train.max_tokens_per_batch={room}")
+    summary, trace, _ = play(*limits, sampling=sampling)
+    assert summary.outcome is Outcome.COMPLETED
+    assert summary.sampled_tokens == trace.sampled_tokens == tokens
+    sent = RolloutRequest(stream="train", task=SAY_TWO, group=3, member=0, sampling=sampling)
+    assert wire_bytes(sent) + wire_bytes(summary) <= SUMMARY_BYTES
+
+
+def test_long_task_ids_are_shortened_for_the_driver_and_whole_in_the_record(play):
+    task = dataclasses.replace(SAY_TWO, id="a long name " * 100)
+    summary, _, record = play(task=task)
+    assert summary.task_id == short_id(task.id) != task.id
+    assert record["task"]["id"] == task.id
 
 
 def test_a_long_error_in_any_script_keeps_the_summary_within_a_kibibyte(play, monkeypatch):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from axisrl.config.schema import SamplerConfig
 from axisrl.errors import CheckpointError
 from axisrl.runtime.sampler import TaskSampler
+from axisrl.runtime.thin import short_id
 from axisrl.types import Task
 
 LEARNING = ["no_easy", "low_success", "intermediate"]
@@ -51,6 +52,19 @@ def play(sampler, rewards, count):
             sampler.observe(name, [rewards[(index + len(seen)) % len(rewards)], rewards[index]])
         seen += names
     return seen
+
+
+def test_a_task_is_observed_by_the_short_form_of_its_id():
+    class Named(Numbers):
+        def __getitem__(self, index):
+            return Task(id=f"{'name ' * 50}{index}", data={})
+
+    for state in ({}, {"tasks": 1, "flying": [0]}):
+        sampler = TaskSampler(Named(1), 0, SamplerConfig(strategy="no_easy"))
+        sampler.load_state_dict(state)
+        name = Named(1)[0].id if state else sampler.take().id
+        sampler.observe(short_id(name), [1.0])
+        assert sampler.state_dict()["flying"] == []
 
 
 def test_every_task_comes_once_an_epoch_in_a_new_order():
