@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 
+import numpy as np
 import pytest
 
 from axisrl.config.schema import PlacementConfig
@@ -11,7 +12,8 @@ from axisrl.errors import ConfigError, EngineFailure, RunFailed
 from axisrl.runtime.actors import Actor, ActorBoot
 from axisrl.runtime.placement import InlinePlacement, RayPlacement
 from axisrl.runtime.places import RayPlaces, ResourceGroup
-from axisrl.types import ModelSpec
+from axisrl.runtime.router import EngineRouter
+from axisrl.types import GenerateRequest, ModelSpec, SamplingParams
 
 
 class Bare(Actor):
@@ -40,6 +42,11 @@ class Bare(Actor):
 
         group = get_current_placement_group()
         return group and group.id.hex()
+
+    async def generate(self, request):
+        if request.id == "poison":
+            os._exit(1)
+        return os.getpid()
 
     def die(self):
         os._exit(1)
@@ -137,6 +144,24 @@ def test_a_dead_ray_actor_is_a_failed_run_that_names_it(local_ray, boot):
 
     with pytest.raises(RunFailed, match="rollout 0 actor"):
         using(placement, work)
+
+
+def test_an_engine_that_died_takes_its_request_with_it_and_no_other(local_ray, boot):
+    placement = RayPlacement(PlacementConfig(kind="ray"))
+
+    def request(name):
+        limits, prompt = SamplingParams(), np.zeros(1, np.int32)
+        return GenerateRequest(id=name, prompt_ids=prompt, sampling=limits, seed=0, session="s")
+
+    async def work():
+        router = EngineRouter([await placement.spawn(Bare, boot) for _ in range(2)])
+        first = await router.call("generate", request("one"))
+        with pytest.raises(EngineFailure, match=r"engine rank 0 is gone, 1 of 2 engines are left"):
+            await router.call("generate", request("poison"))
+        second = await router.call("generate", request("two"))
+        return first != second, router.load
+
+    assert using(placement, work) == (True, (0, 0))
 
 
 def reserving(config, groups, wait_s=30.0):

@@ -1,0 +1,92 @@
+"""A place is set aside for every actor that is started, and no other: one too few would be a wait
+without end."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from axisrl.runtime.actors import ActorBoot
+from axisrl.runtime.crew import hire
+from axisrl.types import ModelSpec
+
+
+class Silent:
+    """A handle of an actor of which nothing is expected but what its loss needs."""
+
+    def __init__(self, needs):
+        self.needs = needs
+
+    async def call(self, method, *args):
+        return self.needs if method == "needs" else None
+
+
+class Recording:
+    """A placement that starts nothing and remembers what it was asked for."""
+
+    def __init__(self, needs=()):
+        self.needs, self.places, self.started, self.gpus = needs, Counter(), Counter(), {}
+
+    async def reserve(self, groups):
+        for name, group in groups.items():
+            self.places[name] += group.count
+            self.gpus[name] = group.gpus
+
+    async def spawn(self, actor, boot, *peers, group=""):
+        self.started[group] += 1
+        assert self.started[group] <= self.places[group], f"no place is left in group {group!r}"
+        return Silent(self.needs)
+
+
+@pytest.fixture
+def hired(stage, model_folder, tmp_path):
+    """``hired(*overrides, needs=...)``: the crew of a run and the placement that was asked for
+    it."""
+
+    def hired(*overrides, needs=()):
+        loaded, manager = stage.load(*overrides)
+        model = ModelSpec(name="m", path=model_folder)
+        boot = ActorBoot(
+            role="driver",
+            rank=0,
+            manifest=manager.manifest(),
+            config=loaded.config,
+            run_dir=tmp_path,
+            model=model,
+        )
+        placement = Recording(needs)
+        return asyncio.run(hire(boot, placement)), placement
+
+    return hired
+
+
+VALUE = ("advantage=stage/critic", "value={loss: stage/error, trainer: stage/trainer}")
+REFERENCE = frozenset({"reference_logprobs"})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "needs", "groups"),
+    [
+        ((), (), {"trainer": 1, "rollout": 1, "workers": 2}),
+        (("placement.engines=3",), (), {"trainer": 1, "rollout": 3, "workers": 2}),
+        (("placement=ray", "rollout.workers=4"), (), {"trainer": 1, "rollout": 1, "workers": 5}),
+        (VALUE, (), {"trainer": 2, "rollout": 1, "workers": 2}),
+        ((*VALUE, "kl.coef=0.1"), REFERENCE, {"trainer": 3, "rollout": 1, "workers": 2}),
+        ((), REFERENCE, {"trainer": 1, "reference": 1, "rollout": 1, "workers": 2}),
+    ],
+)
+def test_every_group_has_as_many_places_as_actors(hired, overrides, needs, groups):
+    _, placement = hired(*overrides, needs=needs)
+    assert placement.places == Counter(groups)
+    assert placement.started == placement.places
+
+
+def test_engines_and_models_get_their_own_share_of_gpus(hired):
+    shares = ("placement.gpus_engine=2", "placement.gpus_trainer=0.5")
+    _, placement = hired("placement=ray", *shares, needs=REFERENCE)
+    assert placement.gpus == {"trainer": 0.5, "rollout": 2, "workers": 0, "reference": 0.5}
+
+
+def test_engines_are_named_by_rank(hired):
+    crew, _ = hired("placement.engines=2")
+    assert list(crew.engines) == ["engine rank 0", "engine rank 1"]
