@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from axisrl.runtime.loggers import LoggerGroup
 from axisrl.runtime.rows import WindowInput
 from axisrl.runtime.spans import read_events
 from axisrl.runtime.trainer import _ages
@@ -66,6 +67,19 @@ def test_a_synchronous_run_has_no_ages_and_tells_what_passed_through_its_driver(
     line = stage.metrics[-1]
     assert not [name for name in line if "staleness" in name]
     assert 200 < line["system/driver_bytes_per_rollout"] <= 1024
+
+
+@pytest.mark.parametrize(("schedule", "counted"), [((), True), (ASYNC, False)])
+def test_rollouts_that_come_home_beside_the_learning_are_no_phase_of_it(
+    stage, monkeypatch, schedule, counted
+):
+    shown = []
+    monkeypatch.setattr(
+        LoggerGroup, "progress", lambda self, phase, done, total: shown.append((phase, done))
+    )
+    stage("train.updates=3", "eval=null", *schedule)
+    assert shown.count(("rollout", 0)) == 3
+    assert any(phase == "rollout" and done for phase, done in shown) is counted
 
 
 def test_trained_tokens_are_counted_by_age_and_older_ones_together():

@@ -54,6 +54,7 @@ class Controller:
             await self._settle()
 
     async def _collect(self) -> Window:
+        self.parts.loggers.progress("rollout", 0, 0)
         with self.parts.spans.span("rollout", step=self.parts.state.step + 1):
             return await self.parts.source.collect()
 

@@ -210,7 +210,9 @@ class DriverSide:
         if self.timeline:
             self.timeline.rollout(summary)
         phase = "evaluate" if summary.id.startswith("eval") else "rollout"
-        self.loggers.progress(phase, done, total)
+        if phase == "evaluate" or self.boot.config.schedule.kind == "sync":
+            # Beside the learning rollouts come home in every phase, and are none themselves.
+            self.loggers.progress(phase, done, total)
 
 
 def _crosses(every: int, step: int, config: RunConfig) -> bool:
