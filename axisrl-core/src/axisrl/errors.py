@@ -70,6 +70,10 @@ class RunFailed(AxisrlError):
     """The run itself ended badly: too many failed rollouts, a dead actor out of restarts."""
 
 
+class RankLost(RunFailed):
+    """A trainer rank waited for others that are gone or late; names them where it can."""
+
+
 class AbortRun(AxisrlError):
     """Raised by a lifecycle hook to end the run on purpose; the only hook exception that
     propagates."""

@@ -273,6 +273,20 @@ class ModelSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """One trainer's place among those that hold the same model and share its batches (data
+    parallel)."""
+
+    rank: int
+    """From 0; the batches whose ``rank`` it is are this trainer's."""
+    size: int
+    rendezvous: str
+    """``host:port`` where they meet; rank 0 listens there."""
+    timeout_s: float = 300.0
+    """Longest wait for another rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """A verifier's judgement. ``score`` None means it could not judge: that needs ``error`` and is
     never reward 0."""

@@ -154,6 +154,26 @@ def test_engine_and_trainer_have_to_share_a_transport(toy):
     assert "sends them by disk" in problem
 
 
+WIDE = """
+from axisrl.plugins import TrainerComponent, hookimpl
+
+@hookimpl
+def axisrl_trainer_backends():
+    return [TrainerComponent(name="trainer", target="{module}.parts:Trainer", transports=("disk",),
+                             data_parallel=True)]
+"""
+
+
+def test_several_trainer_ranks_need_a_data_parallel_trainer(toy, site):
+    site.add("wide", WIDE)
+    two = {"kind": "ray", "trainer_ranks": 2}
+    (problem,) = checked(placement=two)
+    assert problem.startswith("placement.trainer_ranks 2 shares every batch among 2 trainers")
+    assert problem.endswith("and trainer toy/trainer trains alone")
+    assert checked(placement=two, trainer="wide/trainer") == []
+    assert checked(placement="ray") == []
+
+
 LEARNING = """
 from axisrl.plugins import AdvantageComponent, CorrectionComponent, LossComponent, hookimpl
 

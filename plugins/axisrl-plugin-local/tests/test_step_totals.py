@@ -28,6 +28,26 @@ def test_a_statistic_of_some_micro_batches_is_averaged_over_their_tokens_alone()
     assert (metric.value, metric.weight) == (3.0, 2.0)
 
 
+def test_totals_of_several_ranks_are_those_of_one_that_saw_everything():
+    def measure(totals, *values):
+        tensor = torch.tensor(values)
+        stats = {k: LossStat(values_N=tensor, reduce=k) for k in ("mean", "sum", "min", "max")}
+        totals.tokens += len(values) + 1
+        totals.trained += len(values)
+        totals.add_loss(tensor.sum())
+        totals.add_stats(stats, torch.arange(len(values)))
+        return totals
+
+    parts = [(4.0, 2.0, 1.5), (8.0,)]
+    alone = StepTotals()
+    for part in parts:
+        measure(alone, *part)
+    ranks = [measure(StepTotals(), *part) for part in parts] + [StepTotals()]
+    merged = StepTotals.over([each.on_cpu() for each in ranks])
+    assert merged.finish(REPORT) == alone.finish(REPORT)
+    assert merged.finish(REPORT).metrics["loss/mean"].weight == 4.0
+
+
 def test_the_trainers_own_names_are_always_there():
     metrics = StepTotals().finish(REPORT).metrics
     assert set(metrics) == {"loss/total", "loss/grad_norm", "loss/lr", "loss/skipped_nonfinite"}

@@ -40,8 +40,15 @@ _RULES = (
             "placement.strategy",
             "placement.gpus_engine",
             "placement.gpus_trainer",
+            "placement.trainer_ranks",
         ),
         fix="add placement.kind=ray, or remove it",
+    ),
+    _Rule(
+        switch="placement.trainer_ranks",
+        off=lambda run: run.placement.trainer_ranks == 1,
+        options=("placement.rank_timeout_s",),
+        fix="set placement.trainer_ranks above 1, or remove it",
     ),
     _Rule(
         switch="kl.coef",

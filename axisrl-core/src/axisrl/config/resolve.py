@@ -117,6 +117,7 @@ def check(config: RunConfig, used: Sequence[UsedComponent]) -> list[Problem]:
         *_supervised_problems(config, found["loss"]),
         *_store_problems(config, found["store"]),
         *_engine_problems(found),
+        *_rank_problems(config, found),
     ]
 
 
@@ -231,6 +232,21 @@ def _transport_problems(engine: UsedComponent, trainer: UsedComponent) -> Iterat
             f"{trainer.resolved.id} sends them by {_listed(sends)}: they share no way",
             "choose an engine and a trainer that share one",
         )
+
+
+def _rank_problems(config: RunConfig, found: Mapping[str, UsedComponent]) -> Iterator[Problem]:
+    ranks = config.placement.trainer_ranks
+    for path in ("trainer", "value.trainer"):
+        trainer = found.get(path)
+        if ranks == 1 or trainer is None:
+            continue
+        if not cast(TrainerComponent, trainer.resolved.component).data_parallel:
+            yield Problem(
+                "placement.trainer_ranks",
+                f"placement.trainer_ranks {ranks} shares every batch among {ranks} trainers, and "
+                f"{path} {trainer.resolved.id} trains alone",
+                "set placement.trainer_ranks to 1, or choose a data-parallel trainer",
+            )
 
 
 def _listed(names: Sequence[str]) -> str:

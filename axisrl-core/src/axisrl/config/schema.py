@@ -194,6 +194,11 @@ class PlacementConfig(Config):
     """Engines that serve the same weights; a rollout stays on one of them."""
     gpus_engine: float = 0.0
     gpus_trainer: float = 0.0
+    trainer_ranks: int = 1
+    """Processes that train the policy together, each on its share of every batch (data parallel);
+    the value model has as many of its own."""
+    rank_timeout_s: float = 300.0
+    """Longest time trainer ranks wait for each other; then the missing one is named."""
     sync_timeout_s: float = 300.0
     """An engine that has not echoed new weights after this is an error naming the rank and both
     versions."""
@@ -201,8 +206,8 @@ class PlacementConfig(Config):
     def __post_init__(self) -> None:
         at_least(0, gpus_engine=self.gpus_engine, gpus_trainer=self.gpus_trainer)
         at_least(0, cpus_per_actor=self.cpus_per_actor)
-        at_least(1, engines=self.engines)
-        above_zero(sync_timeout_s=self.sync_timeout_s)
+        at_least(1, engines=self.engines, trainer_ranks=self.trainer_ranks)
+        above_zero(sync_timeout_s=self.sync_timeout_s, rank_timeout_s=self.rank_timeout_s)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

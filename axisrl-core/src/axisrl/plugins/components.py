@@ -137,6 +137,9 @@ class TrainerComponent(Component):
 
     transports: tuple[str, ...] = ()
     """Weight-update transports it can send."""
+    data_parallel: bool = False
+    """It is an :class:`axisrl.protocols.DataParallelTrainer`: several ranks can share the
+    batches."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,7 +19,7 @@ from axisrl.protocols.metrics import MetricLogger, ProgressLogger
 from axisrl.protocols.model import ModelSource
 from axisrl.protocols.packer import Packer
 from axisrl.protocols.reward import Reward
-from axisrl.protocols.trainer import TrainerBackend
+from axisrl.protocols.trainer import DataParallelTrainer, TrainerBackend
 from axisrl.protocols.verifier import Rollout, Verifier
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "BlackboxAdaptor",
     "Correction",
     "CorrectionResult",
+    "DataParallelTrainer",
     "Env",
     "HandleStore",
     "HarnessOutcome",

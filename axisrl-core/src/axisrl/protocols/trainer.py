@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from axisrl.protocols.loss import Loss
-from axisrl.types import FloatArray, ModelSpec, PackedBatch, StepStats, WeightAck, WeightUpdate
+from axisrl.types import (
+    FloatArray,
+    ModelSpec,
+    PackedBatch,
+    Ranks,
+    StepStats,
+    WeightAck,
+    WeightUpdate,
+)
 
 
 class TrainerBackend(Protocol):
@@ -65,4 +73,23 @@ class TrainerBackend(Protocol):
 
     def stop(self) -> None:
         """Free the model and what ``weight_update`` left behind; idempotent."""
+        ...
+
+
+@runtime_checkable
+class DataParallelTrainer(TrainerBackend, Protocol):
+    """A trainer that can be one of several ranks of one model: each computes the gradient of its
+    own batches, all apply the sum."""
+
+    def join(self, ranks: Ranks) -> None:
+        """Be one of ``ranks.size`` from the next ``start`` on; called before it, on every rank.
+
+        1. Every rank starts the same model, and makes every ``step`` (with no trained token in its
+           batches, too): a step waits for the others. ``RankLost`` when one is gone, or later than
+           ``timeout_s``.
+        2. After a step all ranks hold the same weights, bit for bit; clipping and the
+           ``StepStats`` are of the gradient and the batches of all.
+        3. ``logprobs`` and ``values`` are each rank's own and wait for nobody. Rank 0 alone is
+           asked to ``save`` and for a ``weight_update``; every rank loads what it saved.
+        """
         ...

@@ -19,6 +19,7 @@ from axisrl.runtime.frozen import FrozenActor, ServedTeacher
 from axisrl.runtime.learners import Learners
 from axisrl.runtime.placement import Placement
 from axisrl.runtime.places import ResourceGroup
+from axisrl.runtime.ranks import spawn_ranks
 from axisrl.runtime.recorder import RecorderActor
 from axisrl.runtime.replay import ReplayActor
 from axisrl.runtime.rollout import RolloutActor
@@ -77,10 +78,10 @@ async def hire(boot: ActorBoot, placement: Placement) -> Crew:
 
 async def _learners(boot: ActorBoot, placement: Placement) -> Learners:
     config = boot.config
-    policy = await placement.spawn(TrainerActor, _role(boot, "trainer"), group="trainer")
+    policy = await spawn_ranks(placement, TrainerActor, _role(boot, "trainer"), "trainer")
     value = reference = teacher = None
     if config.value:
-        value = await placement.spawn(ValueActor, _role(boot, "value"), group="trainer")
+        value = await spawn_ranks(placement, ValueActor, _role(boot, "value"), "trainer")
     if "reference_logprobs" in await policy.call("needs"):
         group = "trainer" if _asks_reference(config) else "reference"
         if group == "reference":  # only the loss itself knew
@@ -96,7 +97,8 @@ async def _learners(boot: ActorBoot, placement: Placement) -> Learners:
 def _groups(config: RunConfig) -> dict[str, ResourceGroup]:
     """Resource group -> the actors that the configuration asks for."""
     where, plays = config.placement, _plays(config)
-    models = 1 + sum(map(bool, (config.value, config.teacher, _asks_reference(config))))
+    models = where.trainer_ranks * (1 + bool(config.value))
+    models += bool(config.teacher) + _asks_reference(config)
     workers = config.rollout.workers if plays else 0
     return {
         "trainer": ResourceGroup(count=models, gpus=where.gpus_trainer),

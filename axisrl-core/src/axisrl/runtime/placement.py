@@ -130,7 +130,7 @@ class RayPlacement:
         if self._owns_cluster:
             try:
                 ray.init(
-                    address=config.address or None,
+                    address=config.address or "local",  # None would join a cluster it finds
                     include_dashboard=False,
                     log_to_driver=False,
                     logging_level="ERROR",

@@ -75,10 +75,17 @@ class RowsActor(Actor):
         payload = await self.store.get(summary.trace)
         return Trajectory(Trace.from_bytes(payload.tobytes()), number)
 
-    def per_token(self, samples: Sequence[Sample], function: PerBatch) -> list[FloatArray]:
-        """``function`` of the packed samples, one array (T,) a sample."""
-        packed = self.packer.pack(samples, self.budget)
-        found: list[FloatArray] = [np.zeros(0, np.float32)] * len(samples)
+    def per_token(
+        self,
+        samples: Sequence[Sample],
+        function: PerBatch,
+        packed: Sequence[PackedBatch] | None = None,
+    ) -> list[FloatArray]:
+        """``function`` of the packed samples, one array (T,) a sample. Given only some batches of
+        them in ``packed``, the other samples get NaN."""
+        if packed is None:
+            packed = self.packer.pack(samples, self.budget)
+        found: list[FloatArray] = [np.full(len(one.ids), np.nan, np.float32) for one in samples]
         for batch, values in zip(packed, function(packed), strict=True):
             for row, part in zip(batch.rows, self.packer.unpack(batch, values), strict=True):
                 found[row] = part

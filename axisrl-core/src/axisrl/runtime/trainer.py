@@ -1,6 +1,9 @@
 """TrainerActor and ValueActor: the two models that learn. Rows by handle in, optimizer steps out.
 
 Each computes what its loss needs and nothing else.
+
+Of several ranks (``placement.trainer_ranks``) every one loads the whole window, so that credit and
+denominators are of all of it; each then passes only its own packed batches through its model.
 """
 
 from __future__ import annotations
@@ -16,12 +19,21 @@ import numpy as np
 
 from axisrl.config.schema import TeacherConfig, Use
 from axisrl.errors import ConfigError
-from axisrl.protocols import Advantage, HandleStore, Loss, TrainerBackend
+from axisrl.protocols import Advantage, DataParallelTrainer, HandleStore, Loss, TrainerBackend
 from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.batch import with_weights
 from axisrl.runtime.credit import Member, assign
+from axisrl.runtime.ranks import free_address
 from axisrl.runtime.rows import RowsActor, WindowInput
-from axisrl.types import Handle, RolloutGroup, Sample, StepStats, WeightUpdate
+from axisrl.types import (
+    Handle,
+    PackedBatch,
+    Ranks,
+    RolloutGroup,
+    Sample,
+    StepStats,
+    WeightUpdate,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +73,7 @@ class LearnerActor(RowsActor):
             )
         whole = self.loss.level == "trajectory"
         self.budget = dataclasses.replace(self.budget, whole_trajectories=whole)
+        self._ranks = boot.config.placement.trainer_ranks
         self._window: list[list[Sample]] = []
         self._ages: list[tuple[int, ...]] = []
         self._masked: list[int] = []
@@ -75,6 +88,26 @@ class LearnerActor(RowsActor):
     def needs(self) -> frozenset[str]:
         """What the loss is computed from."""
         return self.loss.needs
+
+    def rendezvous(self) -> str:
+        """Where the ranks of this model can meet, if this is their rank 0."""
+        return free_address()
+
+    def join(self, rendezvous: str) -> None:
+        """Be one of several ranks; before ``start``. Raises ``ConfigError`` when the backend trains
+        alone."""
+        if not isinstance(self.backend, DataParallelTrainer):
+            raise ConfigError(
+                f"the trainer of the {self.boot.role} trains alone",
+                fix="set placement.trainer_ranks to 1",
+            )
+        ranks = Ranks(
+            rank=self.boot.rank,
+            size=self._ranks,
+            rendezvous=rendezvous,
+            timeout_s=self.boot.config.placement.rank_timeout_s,
+        )
+        self.backend.join(ranks)
 
     def start(self, total_steps: int) -> None:
         """Load the model and make the optimizer."""
@@ -109,8 +142,8 @@ class LearnerActor(RowsActor):
         """Take update ``index`` of the loaded window."""
         began, clock = time.time(), time.monotonic()
         samples = with_weights(self._window[index], self.loss.aggregation, self.loss.sequence_norm)
-        packed = self.packer.pack(samples, self.budget)
-        stats = await asyncio.to_thread(self.backend.step, packed, self.loss)
+        packed = self._pack(samples)
+        stats = await asyncio.to_thread(self.backend.step, self._mine(packed), self.loss)
         return StepReport(
             stats=stats,
             rows=len(samples),
@@ -120,6 +153,13 @@ class LearnerActor(RowsActor):
             began=began,
             seconds=time.monotonic() - clock,
         )
+
+    def _pack(self, samples: Sequence[Sample]) -> Sequence[PackedBatch]:
+        """The batches of every rank."""
+        return self.packer.pack(samples, dataclasses.replace(self.budget, ranks=self._ranks))
+
+    def _mine(self, packed: Sequence[PackedBatch]) -> list[PackedBatch]:
+        return [batch for batch in packed if batch.rank == self.boot.rank]
 
     async def save(self, path: Path) -> None:
         """Write the model's whole state into ``path``."""
@@ -182,7 +222,8 @@ class TrainerActor(LearnerActor):
         return member.trajectory.with_columns(**columns)
 
     def _with_old_logprobs(self, samples: list[Sample]) -> list[Sample]:
-        old = self.per_token(samples, self.backend.logprobs)
+        """A row goes to the same rank again when its step is packed: others stay NaN here."""
+        old = self.per_token(samples, self.backend.logprobs, self._mine(self._pack(samples)))
         pairs = zip(samples, old, strict=True)
         return [dataclasses.replace(sample, old_logprobs=values) for sample, values in pairs]
 
@@ -200,8 +241,11 @@ class ValueActor(LearnerActor):
         self.started()
 
     async def score(self, groups: Sequence[RolloutGroup]) -> dict[str, Handle]:
-        """Values of every rollout's trained tokens and, last, of the state it ended in."""
-        trajectories = await self.trajectories(groups)
+        """Values of every rollout's trained tokens and, last, of the state it ended in; of several
+        ranks each answers for every so-manieth rollout."""
+        members = [member for group in groups for member in group.members]
+        mine = members[self.boot.rank :: self._ranks]
+        trajectories = [(one.id, await self.trajectory(one, at)) for at, one in enumerate(mine)]
         samples = [sample for _, one in trajectories for sample in one.closed()]
         rows = iter(await asyncio.to_thread(self.per_token, samples, self.backend.values))
         handles = {}

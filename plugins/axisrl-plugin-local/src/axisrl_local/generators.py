@@ -19,9 +19,8 @@ class Generators:
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self._cuda = [device] if device.type == "cuda" else []
-        with torch.random.fork_rng(self._cuda):
-            torch.manual_seed(seed)
-            self._states = self._current()
+        self._states: dict[str, Tensor] = {}
+        self.reseed(seed)
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -29,6 +28,12 @@ class Generators:
         with torch.random.fork_rng(self._cuda):
             self._set(self._states)
             yield
+            self._states = self._current()
+
+    def reseed(self, seed: int) -> None:
+        """Begin anew from ``seed``."""
+        with torch.random.fork_rng(self._cuda):
+            torch.manual_seed(seed)
             self._states = self._current()
 
     def tensors(self) -> dict[str, Tensor]:

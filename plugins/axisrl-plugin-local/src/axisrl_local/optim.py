@@ -97,12 +97,20 @@ class Optimizer:
         parameter.register_post_accumulate_grad_hook(collect)  # type: ignore[no-untyped-call]
         return master
 
+    def gradients(self) -> list[Tensor]:
+        """What was accumulated since the last step, one tensor a parameter, for changes in
+        place."""
+        found = []
+        for master in self._masters.values():
+            if master.grad is None:
+                master.grad = torch.zeros_like(master)
+            found.append(master.grad)
+        return found
+
     def step(self) -> UpdateReport:
         """One update with the gradients accumulated since the last; then they are gone."""
         masters = list(self._masters.values())
-        for master in masters:
-            if master.grad is None:
-                master.grad = torch.zeros_like(master)
+        self.gradients()
         limit = self._config.max_grad_norm or math.inf
         norm = float(torch.nn.utils.clip_grad_norm_(masters, limit))
         rate = learning_rate(self._config, self.steps, self._total_steps)

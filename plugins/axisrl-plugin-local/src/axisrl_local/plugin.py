@@ -32,8 +32,9 @@ def axisrl_trainer_backends() -> Iterable[TrainerComponent]:
             name="trainer",
             target="axisrl_local.trainer:LocalTrainer",
             config="axisrl_local.trainer_config:TrainerConfig",
-            summary="Packed forward and backward with AdamW on a CPU or one GPU",
+            summary="Packed forward and backward with AdamW on a CPU or one GPU, in several ranks",
             transports=_TRANSPORTS,
+            data_parallel=True,
         )
     ]
 

@@ -8,7 +8,7 @@ Shapes: ``N`` tokens of a micro-batch, ``M`` trained ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -42,9 +42,30 @@ class StepTotals:
         for name, stat in stats.items():
             key = (name, stat.reduce)
             part = _reduced(stat.values_N.detach()[trained_M].double(), stat.reduce)
-            seen = self._stats.get(key)
-            self._stats[key] = part if seen is None else _merged(seen, part, stat.reduce)
-            self._counts[key] = self._counts.get(key, 0) + len(trained_M)
+            self._add(key, part, len(trained_M))
+
+    def _add(self, key: tuple[str, Reduce], part: Tensor, count: int) -> None:
+        seen = self._stats.get(key)
+        self._stats[key] = part if seen is None else _merged(seen, part, key[1])
+        self._counts[key] = self._counts.get(key, 0) + count
+
+    def on_cpu(self) -> StepTotals:
+        """The same, so that it can travel to another rank."""
+        loss = float(self._loss)
+        stats = {key: value.cpu() for key, value in self._stats.items()}
+        return StepTotals(self.tokens, self.trained, loss, stats, dict(self._counts))
+
+    @classmethod
+    def over(cls, ranks: Sequence[StepTotals]) -> StepTotals:
+        """Of all ranks together: as if one had seen every micro-batch."""
+        whole = cls()
+        for part in ranks:
+            whole.tokens += part.tokens
+            whole.trained += part.trained
+            whole._loss = whole._loss + part._loss
+            for key, value in part._stats.items():
+                whole._add(key, value, part._counts[key])
+        return whole
 
     def finish(self, report: UpdateReport) -> StepStats:
         """The step's statistics. ``total``, ``grad_norm``, ``lr`` and ``skipped_nonfinite`` are the

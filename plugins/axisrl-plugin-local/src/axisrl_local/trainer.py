@@ -1,9 +1,12 @@
-"""LocalTrainer: packed forward and backward with AdamW, on a CPU or one CUDA device.
+"""LocalTrainer: packed forward and backward with AdamW, on a CPU or one CUDA device a rank.
 
 1. A policy or a value model (:mod:`axisrl_local.held_model`) is trained whole or through an adapter
    (:mod:`axisrl_local.lora`); a frozen one only answers, and takes another trainer's weights.
 2. A loss gives numerators; their sum under ``columns["weights"]`` is the loss. Masked positions
    are never read, so NaN there changes nothing.
+3. Of several ranks (:mod:`axisrl_local.rank_group`) each holds the whole model and adds its
+   gradient to the others' before the step. What a rank draws (dropout) follows from the seed, its
+   rank and the step, so that rank 0's checkpoint is enough for all.
 
 It does not know rewards or algorithms, compute denominators, or shard a model.
 """
@@ -25,6 +28,7 @@ from axisrl.types import (
     FloatArray,
     ModelSpec,
     PackedBatch,
+    Ranks,
     StepStats,
     WeightAck,
     WeightUpdate,
@@ -33,6 +37,7 @@ from axisrl_local.checkpoint import FrozenState, TrainerState
 from axisrl_local.generators import Generators
 from axisrl_local.held_model import HeldModel
 from axisrl_local.optim import Optimizer
+from axisrl_local.rank_group import RankGroup
 from axisrl_local.step_totals import StepTotals
 from axisrl_local.token_batch import TokenBatch, policy_inputs, token_batch, value_inputs
 from axisrl_local.trainer_config import TrainerConfig
@@ -52,7 +57,7 @@ class _Training(NamedTuple):
 
 
 class LocalTrainer:
-    """A :class:`axisrl.protocols.trainer.TrainerBackend` for one device."""
+    """A :class:`axisrl.protocols.trainer.DataParallelTrainer`, one device a rank."""
 
     provides = frozenset({"old_logprobs", "entropy", "values"})
 
@@ -62,10 +67,16 @@ class LocalTrainer:
         self._model: HeldModel | None = None
         self._receiver: WeightReceiver | None = None
         self._training: _Training | None = None
+        self._ranks: Ranks | None = None
+        self._group: RankGroup | None = None
+
+    def join(self, ranks: Ranks) -> None:
+        """See the protocol."""
+        self._ranks = ranks
 
     def start(self, model: ModelSpec, total_steps: int | None) -> None:
-        """See the protocol. Raises ``ConfigError`` for training in float16, whose gradients
-        underflow."""
+        """See the protocols. Raises ``ConfigError`` for training in float16, whose gradients
+        underflow, and ``RankLost`` when a rank does not come."""
         if total_steps is not None and model.dtype == "float16":
             raise ConfigError(
                 "the local trainer does not train in float16: small gradients become 0",
@@ -78,6 +89,8 @@ class LocalTrainer:
             self._receiver = WeightReceiver(held.net)
         else:
             self._training = self._prepare(held, total_steps)
+            if self._ranks is not None:
+                self._group = RankGroup(self._ranks)
         self._model = held
 
     def _prepare(self, held: HeldModel, total_steps: int) -> _Training:
@@ -131,6 +144,7 @@ class LocalTrainer:
         held, training = self._held(), self._trained("make a step")
         self._check(loss, held.spec)
         totals = StepTotals()
+        self._reseed(training)
         with training.generators.active(), held.training():
             for batch in batches:
                 totals.tokens += batch.tokens
@@ -138,12 +152,21 @@ class LocalTrainer:
                 if tokens is not None:
                     _backward(held, tokens, loss, totals)
         optimizer = training.optimizer
+        if self._group is not None:
+            self._group.meet()
+            self._group.sum_(optimizer.gradients())
+            totals = StepTotals.over(self._group.gather(totals.on_cpu()))
         report = optimizer.step()
         if not report.applied:
             self._context.logger.warning(
                 "update %d skipped: gradient norm is %s", optimizer.steps, report.grad_norm
             )
         return totals.finish(report)
+
+    def _reseed(self, training: _Training) -> None:
+        if self._ranks is not None:
+            rng = self._context.rng("trainer", self._ranks.rank, training.optimizer.steps)
+            training.generators.reseed(int(rng.integers(2**63)))
 
     def _check(self, loss: Loss, spec: ModelSpec) -> None:
         if missing := sorted(loss.needs - self.provides - _COLUMNS):
@@ -205,7 +228,9 @@ class LocalTrainer:
         """See the protocol."""
         if self._training is not None:
             self._training.publisher.close()
-        self._model = self._receiver = self._training = None
+        if self._group is not None:
+            self._group.close()
+        self._model = self._receiver = self._training = self._group = None
 
     def _held(self) -> HeldModel:
         if self._model is None:

@@ -1,0 +1,100 @@
+"""Ranks: several trainer processes of one model, called as if they were one actor.
+
+1. Every rank is an actor of its own, and every call goes to all of them at once: a rank that were
+   left out would keep the others waiting in their next step.
+2. Rank 0 speaks for all. What only it has to do (offer weights, save) the others are not asked for;
+   scores, of which each rank computed its share, are put together.
+3. The error that is raised names its rank. A rank that only lost the others (``RankLost``) is heard
+   last, and nobody is waited for longer than ``grace_s`` once one has failed.
+
+How gradients travel is the trainer backend's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from axisrl.errors import AxisrlError, RankLost
+from axisrl.runtime.actors import Actor, ActorBoot, ActorHandle
+from axisrl.runtime.placement import Placement
+
+_RANK_0 = frozenset({"needs", "rendezvous", "save", "weight_update"})
+_SHARED = frozenset({"score"})
+_GRACE_S = 10.0
+_NO_HOST = ("192.0.2.1", 9)
+"""An address for documentation (RFC 5737): nobody is there, and nothing is sent."""
+
+
+class RankedHandle:
+    """The ranks of ``name`` behind one :class:`axisrl.runtime.actors.ActorHandle`."""
+
+    def __init__(
+        self, name: str, ranks: Sequence[ActorHandle], *, grace_s: float = _GRACE_S
+    ) -> None:
+        self._name = name
+        self._ranks = ranks
+        self._grace_s = grace_s
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """Run a method on every rank and return rank 0's answer."""
+        asked = self._ranks[:1] if method in _RANK_0 else self._ranks
+        calls = [asyncio.ensure_future(rank.call(method, *args)) for rank in asked]
+        try:
+            _, waiting = await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
+            if waiting:
+                await asyncio.wait(waiting, timeout=self._grace_s)
+            self._raise_first(calls)
+        finally:
+            for call in calls:
+                call.cancel()
+        answers = [call.result() for call in calls]
+        if method in _SHARED:
+            return {key: value for answer in answers for key, value in answer.items()}
+        return answers[0]
+
+    def _raise_first(self, calls: Sequence[asyncio.Future[Any]]) -> None:
+        over = [(rank, call) for rank, call in enumerate(calls) if call.done()]
+        found = [(rank, error) for rank, call in over if (error := call.exception())]
+        if not found:
+            return
+        rank, error = min(found, key=lambda each: isinstance(each[1], RankLost))
+        where = f"{self._name} rank {rank}"
+        if isinstance(error, AxisrlError):
+            error.message = f"{where}: {error.message}"
+            error.args = (error.message,)
+        else:
+            error.add_note(f"raised by {where}")
+        raise error
+
+
+async def spawn_ranks(
+    placement: Placement, actor: type[Actor], boot: ActorBoot, group: str
+) -> ActorHandle:
+    """Start every rank of a learning model in places of ``group``; they know where they will
+    meet."""
+    boots = [
+        dataclasses.replace(boot, rank=at) for at in range(boot.config.placement.trainer_ranks)
+    ]
+    ranks = [await placement.spawn(actor, each, group=group) for each in boots]
+    if len(ranks) == 1:
+        return ranks[0]
+    together = RankedHandle(boot.role, ranks)
+    await together.call("join", await together.call("rendezvous"))
+    return together
+
+
+def free_address() -> str:
+    """``host:port``: this machine as others reach it, and a port that is free now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_NO_HOST)
+            host = probe.getsockname()[0]
+        except OSError:  # no route to anywhere: all ranks are on this machine
+            host = "127.0.0.1"
+    with socket.socket() as listener:
+        listener.bind((host, 0))
+        return f"{host}:{listener.getsockname()[1]}"

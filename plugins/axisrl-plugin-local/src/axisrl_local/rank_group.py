@@ -1,0 +1,126 @@
+"""RankGroup: trainers of one model add up their gradients (torch.distributed, gloo).
+
+1. Ranks meet at a TCP store of rank 0.
+2. A sum travels as flat float32 buckets through the CPU, whatever device the gradients are on. It
+   is the same on every rank, bit for bit: each part is added up in one place and then copied.
+3. Nobody waits for ever: a rank that is missing is named after ``timeout_s``.
+
+It knows no model and no optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from axisrl.errors import RankLost
+from axisrl.types import Ranks
+
+T = TypeVar("T")
+_BUCKET = 1 << 24
+"""Numbers summed at once, unless one tensor has more."""
+
+
+class RankGroup:
+    """This process's membership; torch allows one a process."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        """Meet the others. Raises ``RankLost`` naming who did not come in time."""
+        self._ranks = ranks
+        self._timeout = timedelta(seconds=ranks.timeout_s)
+        host, _, port = ranks.rendezvous.rpartition(":")
+        with self._waiting("start"):
+            store = dist.TCPStore(  # type: ignore[attr-defined]
+                host,
+                int(port),
+                is_master=ranks.rank == 0,
+                timeout=self._timeout,
+                wait_for_workers=False,
+            )
+            store.set(_key(ranks.rank), "here")
+            self._wait_for_all(store)
+            dist.init_process_group(
+                "gloo",
+                store=store,
+                rank=ranks.rank,
+                world_size=ranks.size,
+                timeout=self._timeout,
+            )
+
+    def meet(self) -> None:
+        """Return when every rank is here. Raises ``RankLost``, on rank 0 with the names."""
+        with self._waiting("step"):
+            dist.monitored_barrier(timeout=self._timeout, wait_all_ranks=True)
+
+    @torch.no_grad()
+    def sum_(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by its sum over the ranks, in float32; all give the same shapes."""
+        with self._waiting("step"):
+            for bucket in _buckets(tensors):
+                flat = torch.cat([each.reshape(-1).to("cpu", torch.float32) for each in bucket])
+                dist.all_reduce(flat)
+                parts = torch.split(flat, [each.numel() for each in bucket])
+                for each, part in zip(bucket, parts, strict=True):
+                    each.copy_(part.view_as(each))
+
+    def gather(self, one: T) -> list[T]:
+        """What every rank gave, by rank."""
+        found: list[T] = [one] * self._ranks.size
+        with self._waiting("step"):
+            dist.all_gather_object(found, one)
+        return found
+
+    def close(self) -> None:
+        """Leave; idempotent."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def _wait_for_all(self, store: Any) -> None:
+        missing: list[str] = []
+        for rank in range(self._ranks.size):
+            try:
+                store.wait([_key(rank)], timedelta(seconds=0.01) if missing else self._timeout)
+            except dist.DistStoreError:
+                missing.append(str(rank))
+        if missing:
+            raise RankLost(
+                f"rank {', '.join(missing)} of {self._ranks.size} did not come to "
+                f"{self._ranks.rendezvous} within {self._ranks.timeout_s:g} s",
+                fix="see why it ended or hangs; raise placement.rank_timeout_s for large models",
+            )
+
+    @contextmanager
+    def _waiting(self, moment: str) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as problem:  # torch has no narrower class for a lost peer
+            ranks = self._ranks
+            raise RankLost(
+                f"rank {ranks.rank} of {ranks.size} lost the others at a {moment} "
+                f"({ranks.rendezvous}, {ranks.timeout_s:g} s): {problem}",
+                fix="see why the missing rank ended or hangs; raise placement.rank_timeout_s for "
+                "slow steps",
+            ) from problem
+
+
+def _key(rank: int) -> str:
+    return f"axisrl/rank/{rank}"
+
+
+def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    bucket: list[Tensor] = []
+    size = 0
+    for each in tensors:
+        if bucket and size + each.numel() > _BUCKET:
+            yield bucket
+            bucket, size = [], 0
+        bucket.append(each)
+        size += each.numel()
+    if bucket:
+        yield bucket
