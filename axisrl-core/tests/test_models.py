@@ -62,6 +62,40 @@ def test_a_path_without_a_model_says_what_is_missing(tmp_path):
         resolve_model(str(tmp_path), PluginManager.discover(), tmp_path)
 
 
+def make_run(folder: Path, *steps: int, model: bool = True) -> Path:
+    for step in steps:
+        checkpoint = folder / "checkpoints" / f"step-{step:06d}"
+        checkpoint.mkdir(parents=True)
+        if model:
+            make_model(checkpoint / "trainer" / "model")
+        for name in ("COMPLETE", "state.json"):
+            (checkpoint / name).write_text("{}")
+    folder.mkdir(exist_ok=True)
+    (folder / "manifest.json").write_text("{}")
+    return folder
+
+
+def test_a_runs_folder_is_its_newest_complete_checkpoint(tmp_path):
+    run = make_run(tmp_path / "run", 2, 10, 12)
+    (run / "checkpoints" / "step-000012" / "COMPLETE").unlink()
+    found = resolve_model(str(run), PluginManager.discover(), tmp_path)
+    assert found == run / "checkpoints" / "step-000010" / "trainer" / "model"
+
+
+def test_a_checkpoints_folder_is_the_model_in_it(tmp_path):
+    checkpoint = make_run(tmp_path / "run", 2, 10) / "checkpoints" / "step-000002"
+    found = resolve_model(str(checkpoint), PluginManager.discover(), tmp_path)
+    assert found == checkpoint / "trainer" / "model"
+
+
+def test_a_run_that_saved_no_model_says_so(tmp_path):
+    with pytest.raises(EnvironmentProblem, match="run has no complete checkpoint"):
+        resolve_model(str(make_run(tmp_path / "run")), PluginManager.discover(), tmp_path)
+    played = make_run(tmp_path / "played", 3, model=False)
+    with pytest.raises(EnvironmentProblem, match=r"step-000003 holds no model in trainer/model"):
+        resolve_model(str(played), PluginManager.discover(), tmp_path)
+
+
 @pytest.mark.parametrize("name", ["nano", "toy/nano"])
 def test_a_named_model_of_an_inactive_plugin_is_fetched_into_the_cache(toy, tmp_path, name):
     found = resolve_model(name, PluginManager.discover(), tmp_path / "cache")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from axisrl.errors import ConfigError, EnvironmentProblem, PluginError
 from axisrl.plugins.components import Component, ComponentRef
+from axisrl.runfolder import RunFolder
 
 if TYPE_CHECKING:
     from axisrl.plugins.manager import PluginManager
@@ -31,8 +32,10 @@ def resolve_model(name: str, manager: PluginManager, cache: Path) -> Path:
     """The folder (config.json, tokenizer files, safetensors) of a model.
 
     1. A folder with a config.json.
-    2. A named model, bare or ``plugin/model``: of the active plugins, else of any installed one.
-    3. A Hugging Face id: from the local cache, else from the hub.
+    2. What a run has trained: its checkpoint's folder, or the run's, which is its newest complete
+       checkpoint at this moment.
+    3. A named model, bare or ``plugin/model``: of the active plugins, else of any installed one.
+    4. A Hugging Face id: from the local cache, else from the hub.
 
     Raises ``EnvironmentProblem`` that says what was tried, ``ConfigError`` when two plugins share
     the name.
@@ -40,6 +43,8 @@ def resolve_model(name: str, manager: PluginManager, cache: Path) -> Path:
     folder = Path(name).expanduser()
     if (folder / "config.json").is_file():
         return folder.resolve()
+    if (folder / "manifest.json").is_file() or (folder / "state.json").is_file():
+        return _trained(folder).resolve()
     if name.startswith((".", "/", "~")):
         raise EnvironmentProblem(
             f"there is no model in {folder}: it has no config.json",
@@ -78,6 +83,25 @@ def _active_models(manager: PluginManager) -> Iterator[NamedModel]:
         if record.state == "active":
             for component in record.components.get("model", ()):
                 yield NamedModel(f"{record.name}/{component.name}", component)
+
+
+def _trained(folder: Path) -> Path:
+    checkpoint = folder
+    if not (folder / "state.json").is_file():
+        steps = RunFolder(folder).checkpoints
+        if not steps:
+            raise EnvironmentProblem(
+                f"the run {folder} has no complete checkpoint, so there is no model in it",
+                fix="name another run, or a model's folder",
+            )
+        checkpoint = folder / "checkpoints" / f"step-{steps[-1]:06d}"
+    model = checkpoint / "trainer" / "model"
+    if not (model / "config.json").is_file():
+        raise EnvironmentProblem(
+            f"the checkpoint {checkpoint} holds no model in trainer/model",
+            fix="name a run that trained a model, or a model's folder",
+        )
+    return model
 
 
 def _named(name: str, manager: PluginManager) -> NamedModel | None:

@@ -100,6 +100,14 @@ def test_the_eta_leaves_out_the_evaluation_before_the_first_step(clock, run_info
     assert screen.steps == ["step 0/3", "step 1/3  eta 0:10"]
 
 
+@pytest.mark.parametrize("mode", ["eval", "mismatch"])
+def test_a_run_that_takes_no_steps_counts_none(clock, run_info, mode):
+    screen = Screen(clock)
+    screen.logger.start(run_info(config={"mode": mode, "train": {"updates": 9}}), None)
+    screen.logger.scalars(0, {"reward/mean": 0.5})
+    assert screen.steps == ["step 0  reward/mean 0.5"]
+
+
 def test_a_run_of_unknown_length_has_no_eta(clock, run_info):
     screen = Screen(clock)
     screen.logger.start(run_info(config={}), None)

@@ -37,7 +37,8 @@ class Driver:
             folder = options.run_dir / "checkpoints" / step
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "COMPLETE").touch()
-        return RunResult(outcome=self.outcome, run_dir=options.run_dir, step=2)
+        report = ("all there is to say",)
+        return RunResult(outcome=self.outcome, run_dir=options.run_dir, step=2, report=report)
 
 
 @pytest.fixture
@@ -90,6 +91,18 @@ def test_a_run_dir_is_used_as_it_is(run, fake, tmp_path):
     assert run("toy/base", "--run-dir", tmp_path / "deep/here").exit_code == 0
     assert fake.calls[0][1].run_dir == tmp_path / "deep/here"
     assert fake.calls[0][0].config.name == "here"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "completed after 2 updates\nall there is to say\n"),
+        (("mode=rollout",), "completed after 2 updates' worth of rollouts\nall there is"),
+        (("mode=eval", "eval.dataset=toy/tasks"), "completed\nall there is to say\n"),
+    ],
+)
+def test_the_end_tells_what_the_mode_has_done(run, fake, words, said):
+    assert said in run("toy/base", "--name", "a", *words).output
 
 
 def test_an_interrupted_run_says_how_to_go_on(run, fake, output_root):
@@ -324,6 +337,22 @@ def test_a_dry_run_with_ray_shows_the_processes(run):
     result = run("toy/base", "--dry-run", "placement=ray", "rollout.workers=3")
     lines = [line.split() for line in result.output.splitlines()]
     assert ["rollout", "workers", "3", "0.25", "0", "a", "local", "Ray"] in lines
+
+
+@pytest.mark.parametrize(
+    ("words", "shown", "work"),
+    [
+        ((), ["trainer", "engine", "rollout"], "rollouts, then 1 updates of 8 rollouts"),
+        (("mode=rollout",), ["engine", "rollout"], "windows: 10, each 2 tasks x 4 rollouts\n"),
+        (("mode=eval", "eval.dataset=toy/tasks"), ["engine", "rollout"], "all tasks, once\n"),
+        (("mode=mismatch", "offline.rollouts=a"), ["trainer"], "windows: 1, each 2 tasks"),
+    ],
+)
+def test_a_dry_run_shows_what_the_mode_would_start(run, words, shown, work):
+    output = run("toy/base", "--dry-run", "placement=ray", *words).output
+    parts = [line.split()[0] for line in output.splitlines() if line.endswith("a local Ray")]
+    assert parts == shown
+    assert work in output
 
 
 def test_smoke_settings_are_used(run, fake):

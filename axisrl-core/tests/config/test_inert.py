@@ -57,3 +57,34 @@ def test_an_idle_option_of_a_recipe_below_is_laid_back_so_that_the_run_loads_aga
     assert (loaded.config.kl.estimator, loaded.config.rollout.workers) == ("k3", 1)
     again = load(write_config(loaded, tmp_path / "run"))
     assert again.config == loaded.config
+
+
+LEARNS = "kl: {coef: 0.1, estimator: k2}\ntrain: {zero_std_groups: drop}\n"
+
+
+@pytest.mark.parametrize("mode", ["rollout", "mismatch", "eval"])
+def test_what_a_mode_does_not_use_of_a_recipe_is_laid_back(load, tmp_path, mode):
+    recipe = tmp_path / "a.yaml"
+    recipe.write_text(f"extends: toy/base\n{LEARNS}")
+    loaded = load(recipe, f"mode={mode}", *(["eval.dataset=toy/tasks"] * (mode == "eval")))
+    config = loaded.config
+    assert (config.loss, config.advantage, config.kl.coef) == (None, None, 0)
+    assert (config.trainer is None) == (mode != "mismatch")
+    assert (config.dataset is None) == (mode == "eval")
+    assert config.train.zero_std_groups == ("drop" if mode == "rollout" else "keep")
+    assert load(write_config(loaded, tmp_path / "run")).config == config
+
+
+@pytest.mark.parametrize(
+    ("mode", "setting", "what"),
+    [
+        ("rollout", "loss.clip=0.3", "loss"),
+        ("rollout", "kl.coef=0.1", "kl.coef 0.1"),
+        ("eval", "sampler=no_easy", "sampler.strategy 'no_easy'"),
+        ("mismatch", "schedule=async", "schedule.kind 'async'"),
+    ],
+)
+def test_what_is_set_beside_a_mode_that_does_not_use_it_is_refused(load, mode, setting, what):
+    with pytest.raises(ConfigError) as caught:
+        load("toy/base", f"mode={mode}", setting, "eval.dataset=toy/tasks")
+    assert f"{what} has no effect with mode {mode}" in str(caught.value)

@@ -124,3 +124,50 @@ def test_saved_rollouts_may_drop_groups_without_variance():
         **OFFLINE, offline={"rollouts": "run"}, train={"zero_std_groups": "drop"}, dataset=None
     )
     assert replay.train.zero_std_groups == "drop"
+
+
+PLAY = dict.fromkeys(("dataset", "env", "engine"), "a/b")
+MODES = {
+    "train": ANY,
+    "rollout": PLAY,
+    "eval": {"env": "a/b", "engine": "a/b", "eval": {"dataset": "a/b"}},
+    "mismatch": {**PLAY, "trainer": "a/b"},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_demands_what_it_uses_and_no_more(mode):
+    assert set(validate(RunConfig, {"model": "m", "mode": mode, **MODES[mode]}).needs) == set(
+        MODES[mode]
+    )
+    for name in MODES[mode]:
+        left = {key: value for key, value in MODES[mode].items() if key != name}
+        with pytest.raises(ConfigError) as caught:
+            validate(RunConfig, {"model": "m", "mode": mode, **left})
+        assert caught.value.message == f"{name} is required in mode {mode}: set {name}"
+
+
+def test_saved_rollouts_take_the_place_of_what_would_play_them():
+    read = {"mode": "mismatch", "trainer": "a/b", "offline": {"rollouts": "run"}}
+    assert validate(RunConfig, {"model": "m", **read}).needs == ("trainer",)
+
+
+def test_an_evaluation_of_what_is_learnt_offline_needs_an_engine():
+    taught = {**OFFLINE, "eval": {"dataset": "a/b"}}
+    assert {"env", "engine"} <= set(config(**taught).needs)
+    with pytest.raises(ConfigError, match="engine is required in mode train_offline"):
+        config(**taught, engine=None)
+
+
+def test_nothing_is_learnt_from_an_evaluation_so_it_may_sample_as_it_likes():
+    cut = {"rollout": {"sampling": {"top_p": 0.9}}, "eval": {"dataset": "a/b"}}
+    assert config(mode="eval", **cut).rollout.sampling.top_p == 0.9
+    with pytest.raises(ConfigError, match="top_p, top_k and min_p cut"):
+        config(mode="rollout", **cut)
+
+
+def test_a_mode_without_a_trainer_asks_nothing_of_its_batches():
+    sizes = {"rollout": {"max_context": 512}, "train": {"max_tokens_per_batch": 64}}
+    config(mode="rollout", **sizes)
+    with pytest.raises(ConfigError, match="max_tokens_per_batch 64 is too small"):
+        config(mode="mismatch", **sizes)

@@ -93,9 +93,9 @@ def test_a_choice_is_corrected():
 
 def test_a_missing_key_is_named():
     tree = {key: value for key, value in MINIMAL.items() if key != "loss"}
-    assert message_of(RunConfig, tree) == "loss is required"
+    assert message_of(RunConfig, tree) == "loss is required in mode train: set loss"
     tree = {key: value for key, value in MINIMAL.items() if key != "env"}
-    assert message_of(RunConfig, tree) == "env is required: set env"
+    assert message_of(RunConfig, tree) == "env is required in mode train: set env"
     assert message_of(RunConfig, {**MINIMAL, "env": {"size": 3}}) == "env.use is required"
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from axisrl.config.schema import ModelConfig, RolloutConfig, RunConfig, TrainConfig, Use
 from axisrl.errors import RunFailed
-from axisrl.runtime.collect import Collector, Window, window_metrics
+from axisrl.runtime.collect import Collector, NoWindows, Window, window_metrics
 from axisrl.runtime.sampler import TaskSampler
 from axisrl.types import Outcome, RolloutGroup, RolloutSummary, Task
 
@@ -157,3 +157,10 @@ def test_metrics_speak_of_usable_rollouts_and_shares_of_all():
     assert (values["reward/min"], values["reward/max"]) == (0, 3)
     assert values["reward/part/math"] == values["reward/mean"]
     assert values["rollout/tokens_max"] == 4
+
+
+def test_a_run_without_training_tasks_has_no_window():
+    source = NoWindows()
+    source.load_state_dict(source.state_dict())
+    with pytest.raises(RunFailed, match="no window"):
+        asyncio.run(source.collect())

@@ -58,7 +58,8 @@ class ConsoleLogger:
     def start(self, run: RunInfo, resume: Mapping[str, Any] | None) -> None:
         """Say which run this is and open the live view where there is a terminal."""
         first = run.resumed_from or 0
-        total = run.config.get("train", {}).get("updates", 0)
+        stepless = run.config.get("mode") in ("eval", "mismatch")
+        total = 0 if stepless else run.config.get("train", {}).get("updates", 0)
         now = self._clock()
         self._at = _Progress(first=first, step=first, total=total, began=now, paced=now)
         again = "" if run.resumed_from is None else f", resumed after step {first}"

@@ -44,19 +44,27 @@ def _actors(config: RunConfig) -> list[tuple[str, ...]]:
         return [("everything", "1", "all", config.model.device, "this process")]
     where = placement.address or "a local Ray"
     cpus = f"{placement.cpus_per_actor:g}"
-    return [
-        ("trainer", "1", cpus, f"{placement.gpus_trainer:g}", where),
+    trainers: list[tuple[str, ...]] = [("trainer", "1", cpus, f"{placement.gpus_trainer:g}", where)]
+    players: list[tuple[str, ...]] = [
         ("engine", "1", cpus, f"{placement.gpus_engine:g}", where),
         ("rollout workers", str(config.rollout.workers), cpus, "0", where),
     ]
+    return trainers * ("trainer" in config.needs) + players * ("engine" in config.needs)
 
 
 def _work(config: RunConfig) -> list[str]:
     rollout, train = config.rollout, config.train
-    windows = train.updates // train.updates_per_sync
-    lines = [
-        f"windows: {windows}, each {config.groups_per_window} tasks x {rollout.group_size} "
-        f"rollouts, then {train.updates_per_sync} updates of {train.batch_size} rollouts",
+    windows = 1 if config.mode == "mismatch" else train.updates // train.updates_per_sync
+    learnt = f", then {train.updates_per_sync} updates of {train.batch_size} rollouts"
+    lines = (
+        []
+        if config.mode == "eval"
+        else [
+            f"windows: {windows}, each {config.groups_per_window} tasks x {rollout.group_size} "
+            f"rollouts{learnt if 'loss' in config.needs else ''}",
+        ]
+    )
+    lines += [
         f"tokens: at most {rollout.sampling.max_tokens} sampled a call, {rollout.max_turns} calls "
         f"a rollout, {train.max_tokens_per_batch} in a packed batch",
     ]
@@ -64,5 +72,6 @@ def _work(config: RunConfig) -> list[str]:
         tasks = config.eval.tasks or "all"
         times = ["at the start"] if config.eval.at_start else []
         times += [f"every {config.eval.every} updates"] if config.eval.every else []
-        lines.append(f"evaluation: {tasks} tasks, {', '.join([*times, 'at the end'])}")
+        times = ["once"] if config.mode == "eval" else [*times, "at the end"]
+        lines.append(f"evaluation: {tasks} tasks, {', '.join(times)}")
     return lines

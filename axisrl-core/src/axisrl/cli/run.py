@@ -18,6 +18,7 @@ from axisrl.cli.arguments import Arguments, refuse_unknown, settled
 
 if TYPE_CHECKING:
     from axisrl.config.load import LoadedConfig
+    from axisrl.config.modes import Mode
     from axisrl.plugins.manager import PluginManager
 
 
@@ -136,10 +137,18 @@ def _start(
         environ=os.environ,
     )
     result = driver.run(loaded, manager, options)
-    click.echo(f"\n{result.outcome} after {result.step} updates")
+    click.echo(f"\n{result.outcome}{_progress(loaded.config.mode, result.step)}")
+    for line in result.report:
+        click.echo(line)
     click.echo(f"run folder:  {folder}")
     click.echo(f"curves:      axisrl view {folder}")
     if result.outcome == "completed":
         return 0
     click.echo(f"go on:       axisrl run --resume {folder}")
     return INTERRUPTED
+
+
+def _progress(mode: Mode, step: int) -> str:
+    """What a run has done that has steps."""
+    what = {"train": "updates", "train_offline": "updates", "rollout": "updates' worth of rollouts"}
+    return f" after {step} {what[mode]}" if mode in what else ""

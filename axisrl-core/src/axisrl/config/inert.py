@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from axisrl.config.modes import MODES
 from axisrl.config.overrides import Layers, origin_of
 from axisrl.config.problems import Problem
 from axisrl.config.schema import RunConfig
@@ -83,11 +84,21 @@ _RULES = (
 )
 
 
+def _mode_rule(run: RunConfig) -> _Rule:
+    """What this run's mode does not use."""
+    return _Rule(
+        switch="mode",
+        off=lambda _: True,
+        options=MODES[run.mode].idle,
+        fix="remove it, or choose another mode",
+    )
+
+
 def settle_inert(config: RunConfig, layers: Layers, defaults: Layers) -> list[Problem]:
     """Problems of the options that were set to do nothing; idle ones from below their switch are
     laid back to ``defaults`` in ``layers``."""
     problems: dict[str, Problem] = {}
-    for rule in _RULES:
+    for rule in (_mode_rule(config), *_RULES):
         if not rule.off(config):
             continue
         chosen = layers.rank(origin_of(layers.origins, rule.switch))
@@ -95,19 +106,26 @@ def settle_inert(config: RunConfig, layers: Layers, defaults: Layers) -> list[Pr
             value, default = _at(layers.tree, path), _at(defaults.tree, path)
             if value == default:
                 continue
-            if layers.rank(origin_of(layers.origins, path)) < chosen:
+            if _newest(layers, path) < chosen:
                 section, _, key = path.partition(".")
-                layers.add({section: {key: default}}, defaults.origins[path])
+                layers.add({section: {key: default} if key else default}, defaults.origins[path])
                 continue
             choice = _at(layers.tree, rule.switch)
-            message = f"{path} {value!r} has no effect with {rule.switch} {_said(choice)}"
+            what = path if isinstance(value, dict | list) else f"{path} {value!r}"
+            message = f"{what} has no effect with {rule.switch} {_said(choice)}"
             problems.setdefault(path, Problem(path, message, rule.fix))
     return list(problems.values())
 
 
+def _newest(layers: Layers, path: str) -> int:
+    """Rank of the last layer that set a key or something under it."""
+    inside = [origin for key, origin in layers.origins.items() if key.startswith(f"{path}.")]
+    return max(map(layers.rank, inside or [origin_of(layers.origins, path)]))
+
+
 def _at(tree: dict[str, Any], path: str) -> Any:
     section, _, key = path.partition(".")
-    return tree[section][key]
+    return tree[section][key] if key else tree[section]
 
 
 def _said(value: Any) -> str:

@@ -110,15 +110,17 @@ class _Located:
 def check(config: RunConfig, used: Sequence[UsedComponent]) -> list[Problem]:
     """What the components' descriptors say cannot work together."""
     found = {each.path: each for each in used}
-    return [
-        *_group_problems(config, found["advantage"]),
-        *_value_problems(config, found["advantage"]),
-        *_loss_problems(found),
-        *_supervised_problems(config, found["loss"]),
-        *_store_problems(config, found["store"]),
-        *_engine_problems(found),
-        *_rank_problems(config, found),
-    ]
+    problems = [*_store_problems(config, found["store"])]
+    if "loss" in config.needs:
+        problems += [
+            *_group_problems(config, found["advantage"]),
+            *_value_problems(config, found["advantage"]),
+            *_loss_problems(found),
+            *_supervised_problems(config, found["loss"]),
+            *_engine_problems(found),
+            *_rank_problems(config, found),
+        ]
+    return problems
 
 
 def _group_problems(config: RunConfig, advantage: UsedComponent) -> Iterator[Problem]:

@@ -19,6 +19,7 @@ from axisrl.config.learning import (
     TeacherConfig,
     ValueConfig,
 )
+from axisrl.config.modes import MODES, Mode
 from axisrl.config.rewards import check_reward_weights
 from axisrl.config.schedule import ScheduleConfig
 from axisrl.config.use import ModelConfig, Use, above_zero, at_least, needed
@@ -119,7 +120,7 @@ class TrainConfig(Config):
     """How much is learnt from what."""
 
     updates: int = 100
-    """Optimizer steps of the whole run."""
+    """Optimizer steps of the whole run; ``mode: rollout`` plays what they would learn from."""
     batch_size: int = 64
     """Rollouts of one optimizer step; a multiple of ``rollout.group_size``."""
     updates_per_sync: int = 1
@@ -216,9 +217,12 @@ class RunConfig(Config):
 
     name: str = ""
     """Name of the run folder; empty makes one from the recipe and the time."""
-    mode: Literal["train", "train_offline"] = "train"
+    mode: Mode = "train"
     """``train``: play rollouts and learn from them. ``train_offline``: learn from what is already
-    there (``offline``); env and engine are used by evaluations alone."""
+    there (``offline``); env and engine are used by evaluations alone. ``rollout``: play and write
+    the rollouts of ``train.updates`` updates, and learn nothing. ``eval``: evaluate once.
+    ``mismatch``: how far engine and trainer disagree on one window's tokens, played or read
+    (``offline``). What a mode does not use need not be there."""
     seed: int = 0
     model: ModelConfig
     dataset: Use | None = None
@@ -229,8 +233,8 @@ class RunConfig(Config):
     """Name -> reward; what a rollout earns is their weighted sum."""
     reward_weights: dict[str, float] = field(default_factory=dict)
     """Name of a reward -> its factor; one that is not named counts 1."""
-    advantage: Use
-    loss: Use
+    advantage: Use | None = None
+    loss: Use | None = None
     corrections: tuple[Use, ...] = ()
     """Applied to the policy's loss in this order."""
     kl: KlConfig = KlConfig()
@@ -240,7 +244,7 @@ class RunConfig(Config):
     packer: Use = Use(use="core/linear")
     store: Use = Use(use="core/shm")
     engine: Use | None = None
-    trainer: Use
+    trainer: Use | None = None
     loggers: tuple[Use, ...] = (Use(use="core/console"), Use(use="core/jsonl"))
     sampler: SamplerConfig = SamplerConfig()
     offline: OfflineConfig = OfflineConfig()
@@ -255,7 +259,20 @@ class RunConfig(Config):
 
     def __post_init__(self) -> None:
         check_reward_weights(self.rewards, self.reward_weights)
-        rollout, train, sampling = self.rollout, self.train, self.rollout.sampling
+        for name in self.needs:
+            needed(getattr(self, name), name, f" in mode {self.mode}")
+        if self.mode != "eval":
+            self._check_window()
+            self._check_sampling()
+        if "trainer" in self.needs:
+            self._check_batch()
+        if "loss" in self.needs:
+            self._check_value()
+        self._check_mode()
+
+    def _check_window(self) -> None:
+        """Whole groups, whole batches."""
+        rollout, train = self.rollout, self.train
         group, least, batch = rollout.group_size, rollout.min_group_size, train.batch_size
         if batch % group:
             raise ValueError(
@@ -268,14 +285,18 @@ class RunConfig(Config):
                 f"train.updates {train.updates} is not a multiple of "
                 f"train.updates_per_sync {train.updates_per_sync}"
             )
-        self._check_parts()
+
+    def _check_batch(self) -> None:
         # A value model reads one position more: the state after the last token.
-        longest = rollout.max_context - (0 if self.value else 1)
-        if train.max_tokens_per_batch < longest:
+        longest = self.rollout.max_context - (0 if self.value else 1)
+        if self.train.max_tokens_per_batch < longest:
             raise ValueError(
-                f"train.max_tokens_per_batch {train.max_tokens_per_batch} is too small for a "
-                f"rollout of rollout.max_context {rollout.max_context} tokens"
+                f"train.max_tokens_per_batch {self.train.max_tokens_per_batch} is too small for a "
+                f"rollout of rollout.max_context {self.rollout.max_context} tokens"
             )
+
+    def _check_sampling(self) -> None:
+        sampling = self.rollout.sampling
         if sampling.temperature == 0:
             raise ValueError("rollout.sampling.temperature 0 is greedy: nothing can be learnt")
         if sampling.top_p < 1 or sampling.top_k or sampling.min_p:
@@ -284,21 +305,13 @@ class RunConfig(Config):
                 "while the trainer scores tokens under the whole one: leave them off when training"
             )
 
-    def _check_parts(self) -> None:
-        """What the mode needs, and what goes together."""
-        plays = self.mode == "train" or self.eval is not None
-        for name in ("env", "engine") if plays else ():
-            needed(getattr(self, name), name)
-        if self.mode == "train" or not self.offline.rollouts:
-            needed(self.dataset, "dataset")
-        self._check_mode()
-        self._check_value()
-
     def _check_mode(self) -> None:
         """What does nothing, or drops everything, in this mode."""
         offline, replays = self.mode == "train_offline", bool(self.offline.rollouts)
-        if replays and not offline:
-            raise ValueError("offline.rollouts has no effect unless mode is train_offline")
+        if replays and self.mode not in ("train_offline", "mismatch"):
+            raise ValueError(
+                "offline.rollouts has no effect unless mode is train_offline or mismatch"
+            )
         if offline and self.sampler.strategy != "uniform":
             raise ValueError(
                 f"sampler.strategy {self.sampler.strategy} learns from rollouts that are played, "
@@ -323,6 +336,15 @@ class RunConfig(Config):
                 f"value.warmup_updates {warmup} is not a multiple of train.updates_per_sync "
                 f"{self.train.updates_per_sync}: a window is learnt from by both models or by one"
             )
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Keys of the parts that this run cannot do without."""
+        mode, trains = MODES[self.mode], "loss" in MODES[self.mode].always
+        parts = mode.always if self.offline.rollouts else mode.always + mode.unless_replayed
+        if self.eval is not None and trains:
+            parts += ("env", "engine")
+        return tuple(dict.fromkeys(parts))
 
     @property
     def groups_per_window(self) -> int:

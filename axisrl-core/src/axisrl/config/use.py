@@ -25,10 +25,11 @@ def above_zero(**values: float) -> None:
             raise ValueError(f"{name} {value} is not above 0")
 
 
-def needed(part: T | None, path: str) -> T:
-    """A part that this run cannot do without. Raises ``ValueError`` when it is not set."""
+def needed(part: T | None, path: str, where: str = "") -> T:
+    """A part that this run cannot do without (and ``where`` that is so). Raises ``ValueError`` when
+    it is not set."""
     if part is None:
-        raise ValueError(f"{path} is required: set {path}")
+        raise ValueError(f"{path} is required{where}: set {path}")
     return part
 
 
@@ -48,7 +49,7 @@ class ModelConfig(Config):
 
     name: str
     """A folder, a named model (``tiny``, ``smollm2-135m``; see ``axisrl models``) or a Hugging
-    Face id."""
+    Face id. Of a run's folder the newest complete checkpoint is taken, anew at every start."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Type the engine and the trainer compute in."""
     device: str = "auto"

@@ -79,8 +79,9 @@ async def _save(
         return final
     temporary = folder / f".{final.name}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
     for name, model in models.items():
-        (temporary / name).mkdir(parents=True)
+        (temporary / name).mkdir()
         await model.call("save", temporary / name)
     _write_state(temporary / _STATE, state)
     for path in sorted(temporary.rglob("*")):

@@ -120,6 +120,26 @@ class Collector:
         )
 
 
+class NoWindows:
+    """The source of a run that plays held-out tasks alone."""
+
+    version = 0
+
+    async def collect(self) -> Window:
+        """Raises ``RunFailed``."""
+        raise RunFailed("a run without training tasks has no window of them")
+
+    async def close(self) -> None:
+        """Nothing goes on."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """There is nothing to go on from."""
+
+
 def keep_group(members: Sequence[RolloutSummary], config: RunConfig, window: Window) -> None:
     """Add the usable members as a group to the window, or count why it is dropped."""
     usable = tuple(member for member in members if member.reward is not None)

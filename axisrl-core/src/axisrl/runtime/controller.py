@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping
 
+from axisrl.config.use import needed
 from axisrl.plugins.events import BatchPacked, StepFinished, WeightsUpdated
-from axisrl.runtime.collect import Window, check_failures, window_metrics
+from axisrl.runtime.collect import Window
+from axisrl.runtime.interrupt import Interrupted, unless_interrupted
 from axisrl.runtime.metrics import MetricWindow
 from axisrl.runtime.parts import RunParts
 from axisrl.runtime.trainer import StepReport
 from axisrl.runtime.weights import sync_weights
-from axisrl.types import Metric, RolloutGroup
-
-T = TypeVar("T")
-
-
-class Interrupted(Exception):
-    """Somebody asked the run to stop; the state is at a border."""
+from axisrl.types import Metric
 
 
 class Controller:
@@ -34,11 +29,16 @@ class Controller:
 
     def __init__(self, parts: RunParts, interrupt: asyncio.Event) -> None:
         self.parts = parts
+        self.learners = needed(parts.learners, "trainer")
         self.interrupt = interrupt
         self.inside_window = False
         """True while the trainer is ahead of ``parts.state``: nothing may be saved then."""
 
-    async def train(self) -> None:
+    def report(self) -> list[str]:
+        """Metrics and checkpoints say it all."""
+        return []
+
+    async def run(self) -> None:
         """The whole run. Raises ``Interrupted`` when asked to stop; the caller saves."""
         parts, train = self.parts, self.parts.config.train
         await self._settle()  # evaluation before the first update, or what a stopped run still owed
@@ -46,7 +46,7 @@ class Controller:
         while parts.state.step < train.updates:
             if self.interrupt.is_set():
                 raise Interrupted
-            window = await self._unless_interrupted(self._collect())
+            window = await unless_interrupted(self.interrupt, self._collect())
             self.inside_window = True
             await self._update(window)
             await self._sync()
@@ -62,24 +62,21 @@ class Controller:
         """Take the window's optimizer steps. The last one's metrics stay pending until it is
         evaluated."""
         parts = self.parts
-        metrics = window_metrics(window, judged=bool(parts.config.verifiers))
-        per_sync = parts.config.train.updates_per_sync
-        seconds, sampled = parts.spans.last["rollout"], sum(o.sampled_tokens for o in window.played)
-        metrics.add("time/rollout_s", Metric(value=seconds, reduce="sum"))
-        metrics.add("rollout/tokens_per_s", Metric(value=sampled / max(seconds, 1e-9)))
+        metrics, per_sync = parts.measure(window), parts.config.train.updates_per_sync
+        sampled = sum(one.sampled_tokens for one in window.played)
         batches, state = window.split(per_sync), parts.state
         with parts.spans.span("score", step=state.step + 1):
-            advantages, scores = await parts.learners.load_window(batches, state)
+            advantages, scores = await self.learners.load_window(batches, state)
         metrics.add("time/score_s", Metric(value=parts.spans.last["score"], reduce="sum"))
         await parts.store.release(scores)
         for index, groups in enumerate(batches):
             parts.loggers.progress("train", index, per_sync)
             with parts.spans.span("train", step=state.step + 1):
-                reports, state = await parts.learners.step(index, state)
+                reports, state = await self.learners.step(index, state)
             self._announce(state.step, reports)
             parts.timeline.learnt(state.step, reports)
             shown = {m.id: advantages[m.id] for group in groups for m in group.members}
-            await self._record(state.step, window, groups, shown)
+            await parts.record(state.step, window, groups, shown)
             pending = _merged(metrics, reports, parts.spans.last["train"])
             if state.entropy_coef is not None:
                 pending["train/entropy_coef"] = state.entropy_coef
@@ -98,9 +95,9 @@ class Controller:
         parts.loggers.progress("sync", 0, 1)
         with parts.spans.span("sync", step=parts.state.step):
             timeout = parts.config.placement.sync_timeout_s
-            await sync_weights(parts.learners.policy, parts.engines, (served, version), timeout)
+            await sync_weights(self.learners.policy, parts.engines, (served, version), timeout)
             updates = parts.config.train.updates_per_sync
-            parts.state = await parts.learners.reset_reference(parts.state, updates)
+            parts.state = await self.learners.reset_reference(parts.state, updates)
         seconds = parts.spans.last["sync"]
         shares = await parts.timeline.window()
         pending = {**(parts.state.pending or {}), "time/sync_s": seconds, **shares}
@@ -115,7 +112,7 @@ class Controller:
             return
         values = dict(state.pending)
         if parts.evaluation_due:
-            values |= await self._unless_interrupted(self._evaluate())
+            values |= await unless_interrupted(self.interrupt, parts.evaluate())
         if state.step:
             values["train/tokens_total"] = state.tokens
             values["train/version"] = state.version
@@ -124,34 +121,6 @@ class Controller:
         parts.state = dataclasses.replace(state, pending=None)
         if state.step and parts.checkpoint_due:
             await parts.save()
-
-    async def _evaluate(self) -> dict[str, float]:
-        parts, step = self.parts, self.parts.state.step
-        if parts.evaluator is None:
-            return {}
-        with parts.spans.span("evaluate", step=step):
-            result = await parts.evaluator.run()
-        if parts.config.eval and parts.config.eval.save_rollouts:
-            await parts.recorder.call("write", "eval", step, result.rollouts, {})
-        await parts.release(result.rollouts)
-        check_failures(result.rollouts, parts.config.rollout.max_failed_fraction)
-        return {**result.metrics, "time/eval_s": parts.spans.last["evaluate"]}
-
-    async def _record(
-        self,
-        step: int,
-        window: Window,
-        groups: Sequence[RolloutGroup],
-        advantages: Mapping[str, float],
-    ) -> None:
-        """Write the step's rollouts; what no update used goes with the window's first."""
-        used = [member for group in groups for member in group.members]
-        trained = {m.id for group in window.groups for m in group.members}
-        first = groups[0] is window.groups[0]
-        unused = [one for one in window.played if one.id not in trained] if first else []
-        rows = await self.parts.recorder.call("write", "step", step, used + unused, advantages)
-        self.parts.loggers.rollouts(step, rows)
-        await self.parts.release(used + unused)
 
     def _announce(self, step: int, reports: Mapping[str, StepReport]) -> None:
         report = reports.get("loss") or reports["value"]
@@ -166,20 +135,6 @@ class Controller:
             )
         )
         self.parts.plugins.step_finished(StepFinished(step=step, stats=stats))
-
-    async def _unless_interrupted(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work``, or cancel it and raise ``Interrupted`` when the run is asked to stop."""
-        task, stop = asyncio.ensure_future(work), asyncio.ensure_future(self.interrupt.wait())
-        try:
-            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            raise Interrupted
-        finally:
-            stop.cancel()
-            if not task.done():
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
 
 
 def _merged(

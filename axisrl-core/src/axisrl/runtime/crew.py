@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from axisrl.config.schema import RunConfig
 from axisrl.runtime.actors import ActorBoot, ActorHandle
+from axisrl.runtime.comparer import ComparerActor
 from axisrl.runtime.conversations import ConversationActor
 from axisrl.runtime.engine import EngineActor
 from axisrl.runtime.frozen import FrozenActor, ServedTeacher
@@ -30,7 +31,7 @@ from axisrl.runtime.trainer import TrainerActor, ValueActor
 class Crew:
     """Handles of a run's actors."""
 
-    learners: Learners
+    learners: Learners | None
     engines: Mapping[str, ActorHandle]
     recorder: ActorHandle
     workers: Sequence[ActorHandle]
@@ -38,13 +39,18 @@ class Crew:
     players: Sequence[ActorHandle]
     """Answer the training tasks: the workers, or what holds conversations."""
     replayer: ActorHandle | None = None
+    comparer: ActorHandle | None = None
+    """The trainer's model, frozen, beside the engine."""
 
 
 async def hire(boot: ActorBoot, placement: Placement) -> Crew:
     """Start every actor that the configuration asks for."""
-    config, plays = boot.config, _plays(boot.config)
+    config, plays = boot.config, "engine" in boot.config.needs
     await placement.reserve(_groups(config))
-    learners = await _learners(boot, placement)
+    learners = await _learners(boot, placement) if "loss" in config.needs else None
+    comparer = None
+    if config.mode == "mismatch":
+        comparer = await placement.spawn(ComparerActor, _role(boot, "trainer"), group="trainer")
     served = {
         f"engine rank {rank}": await placement.spawn(
             EngineActor, _role(boot, "engine", rank), group="rollout"
@@ -52,7 +58,10 @@ async def hire(boot: ActorBoot, placement: Placement) -> Crew:
         for rank in range(config.placement.engines if plays else 0)
     }
     recorder = await placement.spawn(RecorderActor, _role(boot, "recorder"), group="workers")
-    await learners.start()
+    if learners:
+        await learners.start()
+    if comparer:
+        await comparer.call("start")
     await asyncio.gather(*(handle.call("start") for handle in served.values()))
     workers = [
         await placement.spawn(
@@ -61,7 +70,7 @@ async def hire(boot: ActorBoot, placement: Placement) -> Crew:
         for rank in range(config.rollout.workers if plays else 0)
     ]
     players, replayer = workers, None
-    if config.mode == "train_offline" and config.offline.rollouts:
+    if config.offline.rollouts:
         replayer = await placement.spawn(ReplayActor, _role(boot, "replay"), group="workers")
     elif config.mode == "train_offline":
         talks = _role(boot, "conversations")
@@ -73,6 +82,7 @@ async def hire(boot: ActorBoot, placement: Placement) -> Crew:
         workers=workers,
         players=players,
         replayer=replayer,
+        comparer=comparer,
     )
 
 
@@ -96,20 +106,25 @@ async def _learners(boot: ActorBoot, placement: Placement) -> Learners:
 
 def _groups(config: RunConfig) -> dict[str, ResourceGroup]:
     """Resource group -> the actors that the configuration asks for."""
-    where, plays = config.placement, _plays(config)
-    models = where.trainer_ranks * (1 + bool(config.value))
-    models += bool(config.teacher) + _asks_reference(config)
+    where, plays = config.placement, "engine" in config.needs
     workers = config.rollout.workers if plays else 0
     return {
-        "trainer": ResourceGroup(count=models, gpus=where.gpus_trainer),
+        "trainer": ResourceGroup(count=_models(config), gpus=where.gpus_trainer),
         "rollout": ResourceGroup(count=where.engines if plays else 0, gpus=where.gpus_engine),
         # With them the recorder, and what replays or holds conversations.
-        "workers": ResourceGroup(count=workers + 1 + (config.mode == "train_offline")),
+        "workers": ResourceGroup(count=workers + 1 + _replays(config)),
     }
 
 
-def _plays(config: RunConfig) -> bool:
-    return config.mode == "train" or config.eval is not None
+def _replays(config: RunConfig) -> bool:
+    return config.mode == "train_offline" or bool(config.offline.rollouts)
+
+
+def _models(config: RunConfig) -> int:
+    if "loss" not in config.needs:
+        return int("trainer" in config.needs)
+    learning = config.placement.trainer_ranks * (1 + bool(config.value))
+    return learning + bool(config.teacher) + _asks_reference(config)
 
 
 def _asks_reference(config: RunConfig) -> bool:

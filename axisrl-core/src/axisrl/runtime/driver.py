@@ -2,11 +2,12 @@
 
 1. Find the checkpoint, the model and the data, build the loggers: nothing is written before.
 2. Claim the folder, write its manifest, assemble the parts.
-3. Train until done, interrupted (SIGTERM, SIGINT) or failed.
+3. Run the mode's loop until done, interrupted (SIGTERM, SIGINT) or failed.
 4. However it ended: a checkpoint where the state is whole, the manifest's state, loggers finished,
    actors ended.
 
-It decides nothing about the algorithm (:mod:`axisrl.runtime.controller`).
+It decides nothing about the algorithm (:mod:`axisrl.runtime.controller`) and what other modes do
+(:mod:`axisrl.runtime.modes`).
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ from axisrl.plugins.manifest import PluginManifest
 from axisrl.runtime.actors import ActorBoot, build_component
 from axisrl.runtime.checkpoint import RunState, latest, read_state
 from axisrl.runtime.claim import claimed
-from axisrl.runtime.controller import Controller, Interrupted
+from axisrl.runtime.interrupt import Interrupted
 from axisrl.runtime.loggers import LoggerGroup
 from axisrl.runtime.manifest import continued, new_manifest, read_manifest, write_manifest
+from axisrl.runtime.modes import LOOPS, RunLoop
 from axisrl.runtime.options import RunOptions
 from axisrl.runtime.parts import DriverSide, RunParts, assemble
 from axisrl.runtime.vocabulary import check_same_tokens
@@ -51,6 +53,8 @@ class RunResult:
     outcome: Literal["completed", "interrupted"]
     run_dir: Path
     step: int
+    report: tuple[str, ...] = ()
+    """Lines for whoever started it; a completed run's mode says what is in them."""
 
 
 def run(loaded: LoadedConfig, manager: PluginManager, options: RunOptions) -> RunResult:
@@ -60,7 +64,7 @@ def run(loaded: LoadedConfig, manager: PluginManager, options: RunOptions) -> Ru
 
 
 class _Driver:
-    """One run: folder, manifest, parts, controller, end."""
+    """One run: folder, manifest, parts, loop, end."""
 
     def __init__(self, loaded: LoadedConfig, manager: PluginManager, options: RunOptions) -> None:
         self._loaded = loaded
@@ -69,6 +73,7 @@ class _Driver:
         self._options = options
         self._run_dir = options.run_dir
         self._manifest: dict[str, Any] = {}
+        self._report: tuple[str, ...] = ()
 
     async def run(self) -> RunResult:
         resume = self._find_checkpoint() if self._options.resume else None
@@ -86,7 +91,8 @@ class _Driver:
                 self._close(driver.loggers, "failed", f"{type(error).__name__}: {error}")
                 raise
             self._close(driver.loggers, outcome, "")
-        return RunResult(outcome=outcome, run_dir=self._run_dir, step=self._manifest["step"])
+        step = self._manifest["step"]
+        return RunResult(outcome=outcome, run_dir=self._run_dir, step=step, report=self._report)
 
     async def _assembled(
         self,
@@ -99,23 +105,24 @@ class _Driver:
             if resume:
                 await parts.resume(*resume)
             self._start_loggers(parts, resume[1] if resume else None)
-            return await self._train(Controller(parts, interrupt))
+            return await self._loop(LOOPS[self._config.mode](parts, interrupt))
         finally:
             self._manifest["step"] = parts.state.step
             await parts.close()
 
-    async def _train(self, controller: Controller) -> Literal["completed", "interrupted"]:
-        parts = controller.parts
+    async def _loop(self, loop: RunLoop) -> Literal["completed", "interrupted"]:
+        parts = loop.parts
         try:
-            await controller.train()
+            await loop.run()
         except Interrupted:
             await parts.save()
             return "interrupted"
         except Exception:  # re-raised; what the run has learnt so far is not lost with it
-            if not controller.inside_window and parts.state.step:
+            if not loop.inside_window and parts.state.step:
                 await _rescue(parts)
             raise
         await parts.save()
+        self._report = tuple(loop.report())
         return "completed"
 
     def _open_folder(self, resumed: RunState | None) -> None:

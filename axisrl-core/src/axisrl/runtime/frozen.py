@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from axisrl.config.schema import needed
 from axisrl.errors import ConfigError
 from axisrl.protocols import HandleStore, ScoringEngine, TrainerBackend
 from axisrl.runtime.actors import ActorBoot
@@ -32,7 +33,8 @@ class FrozenActor(RowsActor):
 
     def __init__(self, boot: ActorBoot, store: HandleStore | None = None) -> None:
         super().__init__(boot, store)
-        self._backend: TrainerBackend = self.build("trainer", boot.config.trainer, "trainer")
+        use = needed(boot.config.trainer, "trainer")
+        self._backend: TrainerBackend = self.build("trainer", use, "trainer")
         self.started()
 
     def start(self) -> None:

@@ -23,12 +23,20 @@ from axisrl.plugins.manager import PluginManager
 from axisrl.protocols import HandleStore, TaskDataset
 from axisrl.runtime.actors import ActorBoot, ActorHandle, build_component
 from axisrl.runtime.checkpoint import RunState, save_checkpoint
-from axisrl.runtime.collect import Collector, WindowSource
+from axisrl.runtime.collect import (
+    Collector,
+    NoWindows,
+    Window,
+    WindowSource,
+    check_failures,
+    window_metrics,
+)
 from axisrl.runtime.crew import Crew, hire
 from axisrl.runtime.evaluate import Evaluator
 from axisrl.runtime.flow import RolloutFlow
 from axisrl.runtime.learners import Learners
 from axisrl.runtime.loggers import LoggerGroup
+from axisrl.runtime.metrics import MetricWindow
 from axisrl.runtime.placement import Placement, make_placement
 from axisrl.runtime.pool import RolloutPool
 from axisrl.runtime.replay import ReplaySource, check_folder
@@ -36,7 +44,7 @@ from axisrl.runtime.sampler import TaskSampler
 from axisrl.runtime.spans import SpanLog
 from axisrl.runtime.timeline import Timeline
 from axisrl.runtime.weights import sync_weights
-from axisrl.types import RolloutSummary
+from axisrl.types import Metric, RolloutGroup, RolloutSummary
 
 _LOGGER = logging.getLogger("axisrl.run")
 _CLOSE_S = 30.0
@@ -52,7 +60,10 @@ class RunParts:
     plugins: PluginManager
     store: HandleStore
     placement: Placement
-    learners: Learners
+    learners: Learners | None
+    """None where nothing is learnt."""
+    comparer: ActorHandle | None
+    """Scores rollouts with the trainer's model, in ``mode: mismatch``."""
     engines: Mapping[str, ActorHandle]
     """Name in errors -> engine."""
     recorder: ActorHandle
@@ -87,7 +98,7 @@ class RunParts:
             return
         with self.spans.span("checkpoint", step=self.state.step):
             keep = self.config.checkpoint.keep
-            models = self.learners.saved(self.state)
+            models = self.learners.saved(self.state) if self.learners else {}
             path = await save_checkpoint(self.run_dir, self.state, models, keep=keep)
         self.saved = self.state
         self.plugins.checkpoint_saved(CheckpointSaved(step=self.state.step, path=path))
@@ -97,10 +108,51 @@ class RunParts:
         self.state = self.saved = state
         self.source.load_state_dict(state.source)
         self.source.version = state.version
-        await self.learners.load(checkpoint, state)
-        timeout = self.config.placement.sync_timeout_s
-        await sync_weights(self.learners.policy, self.engines, (0, state.version), timeout)
+        if self.learners:
+            await self.learners.load(checkpoint, state)
+            timeout = self.config.placement.sync_timeout_s
+            await sync_weights(self.learners.policy, self.engines, (0, state.version), timeout)
         await self.recorder.call("forget_after", state.step)
+
+    async def evaluate(self) -> dict[str, float]:
+        """Measure the weights that the engines serve; ``eval/*`` and its time, nothing without
+        ``eval``."""
+        step = self.state.step
+        if self.evaluator is None:
+            return {}
+        with self.spans.span("evaluate", step=step):
+            result = await self.evaluator.run()
+        if self.config.eval and self.config.eval.save_rollouts:
+            await self.recorder.call("write", "eval", step, result.rollouts, {})
+        await self.release(result.rollouts)
+        check_failures(result.rollouts, self.config.rollout.max_failed_fraction)
+        return {**result.metrics, "time/eval_s": self.spans.last["evaluate"]}
+
+    def measure(self, window: Window) -> MetricWindow:
+        """``reward/*`` and ``rollout/*`` of the window that was collected last, and how long that
+        took."""
+        metrics = window_metrics(window, judged=bool(self.config.verifiers))
+        seconds, sampled = self.spans.last["rollout"], sum(o.sampled_tokens for o in window.played)
+        metrics.add("time/rollout_s", Metric(value=seconds, reduce="sum"))
+        metrics.add("rollout/tokens_per_s", Metric(value=sampled / max(seconds, 1e-9)))
+        return metrics
+
+    async def record(
+        self,
+        step: int,
+        window: Window,
+        groups: Sequence[RolloutGroup],
+        advantages: Mapping[str, float],
+    ) -> None:
+        """Write the step's rollouts and let them go; what no update used goes with the window's
+        first."""
+        used = [member for group in groups for member in group.members]
+        trained = {m.id for group in window.groups for m in group.members}
+        first = groups[0] is window.groups[0]
+        unused = [one for one in window.played if one.id not in trained] if first else []
+        rows = await self.recorder.call("write", "step", step, used + unused, advantages)
+        self.loggers.rollouts(step, rows)
+        await self.release(used + unused)
 
     async def release(self, rollouts: Sequence[RolloutSummary]) -> None:
         """Free what the store holds of rollouts nobody needs any more."""
@@ -113,7 +165,10 @@ class RunParts:
         await _quietly("the rollouts", self.source.close())
         for engine in self.engines.values():
             await _quietly("an engine", engine.call("stop"))
-        await _quietly("the learners", self.learners.stop())
+        if self.learners:
+            await _quietly("the learners", self.learners.stop())
+        if self.comparer:
+            await _quietly("the comparer", self.comparer.call("stop"))
         await _quietly("the placement", self.placement.close())
         await _quietly("the store", self.store.close())
         self.spans.close()
@@ -138,6 +193,7 @@ async def assemble(driver: DriverSide) -> RunParts:
             store=store,
             placement=placement,
             learners=crew.learners,
+            comparer=crew.comparer,
             engines=crew.engines,
             recorder=crew.recorder,
             source=driver.source(crew, store),
@@ -167,7 +223,8 @@ class DriverSide:
         """Draws rollouts once the run is assembled."""
         config, plan = boot.config, boot.config.eval
         check_folder(config, boot.run_dir)
-        self._tasks = self._dataset(config.dataset, "dataset") if config.dataset else None
+        tasks = config.dataset if "dataset" in config.needs else None
+        self._tasks = self._dataset(tasks, "dataset") if tasks else None
         self._held_out = self._dataset(plan.dataset, "eval.dataset") if plan else None
 
     def build(self, kind: Kind, use: Use, path: str) -> Any:
@@ -186,6 +243,8 @@ class DriverSide:
     def source(self, crew: Crew, store: HandleStore) -> WindowSource:
         """What fills training windows."""
         config = self.boot.config
+        if "dataset" not in config.needs and not crew.replayer:
+            return NoWindows()
         if crew.replayer:
             return ReplaySource(config, crew.replayer)
         pool = RolloutPool(crew.players, self.rollout_finished)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from axisrl.config.schema import TeacherConfig, Use
+from axisrl.config.schema import TeacherConfig, Use, needed
 from axisrl.errors import ConfigError
 from axisrl.protocols import Advantage, DataParallelTrainer, HandleStore, Loss, TrainerBackend
 from axisrl.runtime.actors import ActorBoot
@@ -61,7 +61,8 @@ class LearnerActor(RowsActor):
     ) -> None:
         """``loss``: its place in the config and the key of that place."""
         super().__init__(boot, store)
-        self.advantage: Advantage = self.build("advantage", boot.config.advantage, "advantage")
+        advantage = needed(boot.config.advantage, "advantage")
+        self.advantage: Advantage = self.build("advantage", advantage, "advantage")
         self.loss: Loss = self._objective(self.build("loss", *loss))
         self.backend: TrainerBackend = self.build("trainer", trainer, "trainer")
         missing = self.loss.needs - self.backend.provides - _COLUMNS
@@ -179,7 +180,8 @@ class TrainerActor(LearnerActor):
 
     def __init__(self, boot: ActorBoot, store: HandleStore | None = None) -> None:
         config = boot.config
-        super().__init__(boot, store, (config.loss, "loss"), config.trainer)
+        loss, trainer = needed(config.loss, "loss"), needed(config.trainer, "trainer")
+        super().__init__(boot, store, (loss, "loss"), trainer)
         self.started()
 
     def _objective(self, loss: Loss) -> Loss:
@@ -236,7 +238,7 @@ class ValueActor(LearnerActor):
         config = boot.config
         if config.value is None:
             raise ValueError("a value actor needs value: in the configuration")
-        trainer = config.value.trainer or config.trainer
+        trainer = config.value.trainer or needed(config.trainer, "trainer")
         super().__init__(boot, store, (config.value.loss, "value.loss"), trainer)
         self.started()
 
@@ -257,8 +259,9 @@ class ValueActor(LearnerActor):
     def _rows(self, member: Member) -> list[Sample]:
         values = member.values
         if values is None or member.returns is None:
+            advantage = needed(self.boot.config.advantage, "advantage")
             raise ConfigError(
-                f"advantage {self.boot.config.advantage.use} gave no returns, and the value model "
+                f"advantage {advantage.use} gave no returns, and the value model "
                 "learns from nothing else",
                 fix="choose an advantage that needs values, or leave value: out",
             )

@@ -125,6 +125,8 @@ def axisrl_config_resolved(config: RunConfig) -> Iterable[ConfigProblem]:
     """Two losses do not go with everything. Kimi K2.5's ratio holds the mismatch already: no
     truncated importance sampling on top. REINFORCE has no ratio: a second update of a window would
     learn from another policy's samples as if they were its own."""
+    if config.loss is None:
+        return
     if _plain_id(config.loss.use) == "grpo/reinforce" and config.train.updates_per_sync > 1:
         yield ConfigProblem(
             path="train.updates_per_sync",

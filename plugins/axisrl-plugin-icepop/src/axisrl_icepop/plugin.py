@@ -61,6 +61,8 @@ def axisrl_corrections() -> Iterable[CorrectionComponent]:
 def axisrl_config_resolved(config: RunConfig) -> Iterable[ConfigProblem]:
     """Combinations that would count the gap between rollout and trainer twice. A loss without a
     choice of base refuses them itself: its own plugin knows what its ratio holds."""
+    if config.loss is None:
+        return []
     listed = [use.use.partition("@")[0] for use in config.corrections]
     return [
         *_repeated(listed),
