@@ -41,6 +41,7 @@ from axisrl.runtime.partial import continued, joined
 from axisrl.runtime.pool import RolloutPool
 from axisrl.runtime.rollout import RolloutRequest
 from axisrl.runtime.sampler import TaskSampler
+from axisrl.runtime.workers import Workers
 from axisrl.types import (
     GenerateRequest,
     GenerateResult,
@@ -134,6 +135,9 @@ class SimulatedWorker:
         self._engine = engine
         self._slots = asyncio.Semaphore(workload.slots)
 
+    def kill(self) -> None:
+        """Nothing dies here."""
+
     async def call(self, method: str, *args: Any) -> Any:
         """``play``."""
         (request,) = args
@@ -204,7 +208,7 @@ async def _run(
     config = _config(workload, schedule)
     asynchronous = schedule.kind == "async"
     engine = SimulatedEngine(waits=asynchronous and schedule.partial == "off")
-    pool = RolloutPool([SimulatedWorker(workload, engine)], _ignore)
+    pool = RolloutPool(Workers([SimulatedWorker(workload, engine)]), _ignore)
     sampler = TaskSampler(_Tasks(), 0, config.sampler)
     source: WindowSource = Collector(config, pool, sampler)
     if asynchronous:

@@ -74,6 +74,10 @@ class RankLost(RunFailed):
     """A trainer rank waited for others that are gone or late; names them where it can."""
 
 
+class ActorGone(RunFailed):
+    """A call reached nobody: the actor's process died, or was ended."""
+
+
 class AbortRun(AxisrlError):
     """Raised by a lifecycle hook to end the run on purpose; the only hook exception that
     propagates."""

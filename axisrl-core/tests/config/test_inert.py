@@ -21,6 +21,8 @@ from axisrl.errors import ConfigError
         ("sampler.memory 0.9", "sampler.strategy uniform"),
         ("sampler.easy_above 0.5", "sampler.strategy uniform"),
         ("sampler.floor 0.5", "sampler.strategy uniform"),
+        ("schedule.max_staleness 3", "schedule.kind sync"),
+        ("schedule.partial 'resume'", "schedule.kind sync"),
     ],
 )
 def test_an_option_that_does_nothing_is_refused_with_what_makes_it_idle(load, setting, because):
@@ -37,6 +39,7 @@ def test_an_option_that_does_nothing_is_refused_with_what_makes_it_idle(load, se
         ("kl.coef=0.1", "kl.estimator=k2", "kl.reset_every=5"),
         ("entropy.target=1.0", "entropy.step=0.1"),
         ("sampler=low_success", "sampler.floor=0.5", "sampler.memory=0.9"),
+        ("schedule=async", "schedule.max_staleness=3", "schedule.partial=resume"),
     ],
 )
 def test_an_option_that_does_something_is_welcome(load, settings):

@@ -36,6 +36,8 @@ _RULES = (
         off=lambda run: run.placement.kind == "inline",
         options=(
             "rollout.workers",
+            "rollout.worker_restarts",
+            "rollout.lease_s",
             "placement.address",
             "placement.cpus_per_actor",
             "placement.strategy",
@@ -50,6 +52,18 @@ _RULES = (
         off=lambda run: run.placement.trainer_ranks == 1,
         options=("placement.rank_timeout_s",),
         fix="set placement.trainer_ranks above 1, or remove it",
+    ),
+    _Rule(
+        switch="schedule.kind",
+        off=lambda run: run.schedule.kind == "sync",
+        options=(
+            "schedule.max_staleness",
+            "schedule.over_age",
+            "schedule.partial",
+            "schedule.max_groups",
+            "schedule.max_store_mib",
+        ),
+        fix="add schedule.kind=async, or remove it",
     ),
     _Rule(
         switch="kl.coef",

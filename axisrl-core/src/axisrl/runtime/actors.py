@@ -48,7 +48,11 @@ class ActorHandle(Protocol):
 
     async def call(self, method: str, *args: Any) -> Any:
         """Run a method there. Its exception is raised here as itself; a dead actor is
-        ``RunFailed``."""
+        ``ActorGone``."""
+        ...
+
+    def kill(self) -> None:
+        """End the actor at once, where it has a process of its own."""
         ...
 
 
@@ -65,6 +69,10 @@ class Actor:
     def build(self, kind: Kind, use: Use, path: str) -> Any:
         """A component from its place in the config; errors name ``path``."""
         return build_component(self.plugins, self.boot, self.services, (kind, use, path))
+
+    async def ping(self) -> bool:
+        """True, from an actor whose loop is not blocked."""
+        return True
 
     def started(self) -> None:
         """Tell the plugins; the last line of every actor's constructor."""

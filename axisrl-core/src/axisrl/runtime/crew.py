@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from axisrl.config.schema import RunConfig
@@ -25,6 +25,7 @@ from axisrl.runtime.recorder import RecorderActor
 from axisrl.runtime.replay import ReplayActor
 from axisrl.runtime.rollout import RolloutActor
 from axisrl.runtime.trainer import TrainerActor, ValueActor
+from axisrl.runtime.workers import Workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +35,9 @@ class Crew:
     learners: Learners | None
     engines: Mapping[str, ActorHandle]
     recorder: ActorHandle
-    workers: Sequence[ActorHandle]
+    workers: Workers
     """Play rollouts; none where neither training nor evaluation plays any."""
-    players: Sequence[ActorHandle]
+    players: Workers
     """Answer the training tasks: the workers, or what holds conversations."""
     replayer: ActorHandle | None = None
     comparer: ActorHandle | None = None
@@ -63,18 +64,23 @@ async def hire(boot: ActorBoot, placement: Placement) -> Crew:
     if comparer:
         await comparer.call("start")
     await asyncio.gather(*(handle.call("start") for handle in served.values()))
-    workers = [
-        await placement.spawn(
-            RolloutActor, _role(boot, "rollout", rank), *served.values(), group="workers"
-        )
-        for rank in range(config.rollout.workers if plays else 0)
-    ]
+
+    async def worker(rank: int) -> ActorHandle:
+        role = _role(boot, "rollout", rank)
+        return await placement.spawn(RolloutActor, role, *served.values(), group="workers")
+
+    workers = Workers(
+        [await worker(rank) for rank in range(config.rollout.workers if plays else 0)],
+        worker if config.placement.kind == "ray" else None,
+        restarts=config.rollout.worker_restarts,
+        lease_s=config.rollout.lease_s,
+    )
     players, replayer = workers, None
     if config.offline.rollouts:
         replayer = await placement.spawn(ReplayActor, _role(boot, "replay"), group="workers")
     elif config.mode == "train_offline":
-        talks = _role(boot, "conversations")
-        players = [await placement.spawn(ConversationActor, talks, group="workers")]
+        role = _role(boot, "conversations")
+        players = Workers([await placement.spawn(ConversationActor, role, group="workers")])
     return Crew(
         learners=learners,
         engines=served,

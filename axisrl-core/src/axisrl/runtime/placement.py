@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from axisrl.config.schema import PlacementConfig
-from axisrl.errors import EnvironmentProblem, RunFailed
+from axisrl.errors import ActorGone, EnvironmentProblem
 from axisrl.protocols import HandleStore
 from axisrl.runtime.actors import Actor, ActorBoot, ActorHandle
 from axisrl.runtime.places import RayPlaces, ResourceGroup
@@ -65,6 +65,9 @@ class ActorHost:
             return await bound(*args)
         return await self._in_thread(bound, *args)
 
+    def kill(self) -> None:
+        """An actor in this process cannot be ended alone."""
+
     def close(self) -> None:
         """End the actor's thread."""
         self._thread.shutdown(wait=True)
@@ -110,6 +113,12 @@ class RayHandle:
     async def call(self, method: str, *args: Any) -> Any:
         """Run a method in the actor's process."""
         return await _unwrapped(self._host.call.remote(method, *args), self._name)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        import ray
+
+        ray.kill(self._host)
 
 
 class RayPlacement:
@@ -176,7 +185,7 @@ async def _unwrapped(reference: Awaitable[Any], name: str) -> Any:
     except RayTaskError as error:
         raise (error.cause if isinstance(error.cause, Exception) else error) from None
     except RayActorError as error:
-        raise RunFailed(
+        raise ActorGone(
             f"the {name} actor is gone: {error}", fix="see that process's log in Ray's session"
         ) from None
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from axisrl.runtime.actors import ActorHandle
 from axisrl.runtime.rollout import RolloutRequest
+from axisrl.runtime.workers import Workers
 from axisrl.types import RolloutSummary, SamplingParams, Task
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class RolloutPool:
 
     def __init__(
         self,
-        workers: Sequence[ActorHandle],
+        workers: Workers,
         on_finished: Callable[[RolloutSummary, int, int], None],
     ) -> None:
         """``on_finished`` hears of every rollout, and how many of how many have come home."""
@@ -51,8 +51,7 @@ class RolloutPool:
 
         async def play_one(request: RolloutRequest) -> RolloutSummary:
             nonlocal done
-            worker = self._workers[request.group % len(self._workers)]
-            summary: RolloutSummary = await worker.call("play", request)
+            summary = await self._workers.play(request)
             done += 1
             self._on_finished(summary, done, len(requests))
             return summary

@@ -56,6 +56,11 @@ class RankedHandle:
             return {key: value for answer in answers for key, value in answer.items()}
         return answers[0]
 
+    def kill(self) -> None:
+        """End every rank."""
+        for rank in self._ranks:
+            rank.kill()
+
     def _raise_first(self, calls: Sequence[asyncio.Future[Any]]) -> None:
         over = [(rank, call) for rank, call in enumerate(calls) if call.done()]
         found = [(rank, error) for rank, call in over if (error := call.exception())]
