@@ -19,13 +19,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from axisrl.config.schema import RunConfig, Use
 from axisrl.plugins import ComponentRef, Kind
 from axisrl.plugins.events import WorkerInfo
 from axisrl.plugins.manager import PluginManager
 from axisrl.plugins.manifest import PluginManifest
 from axisrl.protocols import HandleStore
-from axisrl.types import BuildContext, ModelSpec
+from axisrl.types import BuildContext, Handle, ModelSpec, Payload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,14 @@ class Actor:
     def build(self, kind: Kind, use: Use, path: str) -> Any:
         """A component from its place in the config; errors name ``path``."""
         return build_component(self.plugins, self.boot, self.services, (kind, use, path))
+
+    async def put(self, values: Payload) -> Handle:
+        """Keep an array in the store, in this actor's name."""
+        return await self.store.put(values, owner=f"{self.boot.role}-{self.boot.rank}")
+
+    async def put_bytes(self, blob: bytes) -> Handle:
+        """Keep bytes in the store, as uint8."""
+        return await self.put(np.frombuffer(blob, np.uint8))
 
     async def ping(self) -> bool:
         """True, from an actor whose loop is not blocked."""

@@ -26,7 +26,6 @@ from axisrl.runtime.rollout import RolloutRequest
 from axisrl.runtime.thin import short_id
 from axisrl.types import (
     GenerateResult,
-    Handle,
     Message,
     Observation,
     Outcome,
@@ -62,14 +61,10 @@ class ConversationActor(Actor):
             turns=sum(node.kind == "sampled" for node in trace),
             sampled_tokens=trace.sampled_tokens,
             prompt_tokens=sum(len(node.ids) for node in trace) - trace.sampled_tokens,
-            trace=await self._put(trace.to_bytes()),
-            record=await self._put(json.dumps(record).encode()),
+            trace=await self.put_bytes(trace.to_bytes()),
+            record=await self.put_bytes(json.dumps(record).encode()),
             error="" if fits else f"{longest} tokens are over rollout.max_context {limit}",
         )
-
-    async def _put(self, blob: bytes) -> Handle:
-        owner = f"{self.boot.role}-{self.boot.rank}"
-        return await self.store.put(np.frombuffer(blob, np.uint8), owner=owner)
 
 
 def converse(task: Task, tokenizer: ChatTokenizer) -> Conversation:

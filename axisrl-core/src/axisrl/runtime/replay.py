@@ -24,7 +24,7 @@ from axisrl.errors import ConfigError, RunFailed
 from axisrl.protocols import HandleStore
 from axisrl.runtime.actors import Actor, ActorBoot, ActorHandle
 from axisrl.runtime.collect import Window, keep_group
-from axisrl.types import Handle, Outcome, RolloutSummary
+from axisrl.types import Outcome, RolloutSummary
 
 _RECORD = ("task", "messages", "verdicts")
 
@@ -81,14 +81,11 @@ class ReplayActor(Actor):
         facts |= {
             "outcome": Outcome(facts["outcome"]),
             "versions": tuple(facts["versions"]),
-            "trace": await self._put(trace),
-            "record": await self._put(np.frombuffer(record, np.uint8)),
-            "turn_rewards": await self._put(np.asarray(turns, np.float32)) if turns else None,
+            "trace": await self.put(trace),
+            "record": await self.put_bytes(record),
+            "turn_rewards": await self.put(np.asarray(turns, np.float32)) if turns else None,
         }
         return RolloutSummary(**facts)
-
-    async def _put(self, values: NDArray[Any]) -> Handle:
-        return await self.store.put(values, owner=f"{self.boot.role}-{self.boot.rank}")
 
 
 class ReplaySource:

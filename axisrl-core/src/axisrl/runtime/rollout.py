@@ -47,7 +47,6 @@ from axisrl.types import (
     GenerateResult,
     Handle,
     Outcome,
-    Payload,
     RewardResult,
     RolloutSummary,
     SamplingParams,
@@ -290,8 +289,8 @@ class RolloutActor(Actor):
             sampled_tokens=trace.sampled_tokens,
             prompt_tokens=sum(len(node.ids) for node in trace) - trace.sampled_tokens,
             versions=(int(versions.min()), int(versions.max())),
-            trace=await self._put_bytes(trace.to_bytes()) if len(trace) else None,
-            record=await self._put_bytes(json.dumps(record).encode()),
+            trace=await self.put_bytes(trace.to_bytes()) if len(trace) else None,
+            record=await self.put_bytes(json.dumps(record).encode()),
             turn_rewards=await self._put_turns(reward),
             error=short_error(episode.error),
             seconds=seconds,
@@ -300,13 +299,7 @@ class RolloutActor(Actor):
     async def _put_turns(self, reward: RewardResult | None) -> Handle | None:
         if reward is None or reward.per_turn is None:
             return None
-        return await self._put(np.asarray(reward.per_turn, np.float32))
-
-    async def _put_bytes(self, blob: bytes) -> Handle:
-        return await self._put(np.frombuffer(blob, np.uint8))
-
-    async def _put(self, payload: Payload) -> Handle:
-        return await self.store.put(payload, owner=f"{self.boot.role}-{self.boot.rank}")
+        return await self.put(np.asarray(reward.per_turn, np.float32))
 
 
 _BOUNDARIES: dict[str, type[RolloutFailure]] = {

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from axisrl.protocols import HandleStore, Packer
 from axisrl.runtime.actors import Actor, ActorBoot
@@ -90,10 +88,6 @@ class RowsActor(Actor):
             for row, part in zip(batch.rows, self.packer.unpack(batch, values), strict=True):
                 found[row] = part
         return found
-
-    async def put(self, values: NDArray[Any]) -> Handle:
-        """Keep an array for another actor."""
-        return await self.store.put(values, owner=f"{self.boot.role}-{self.boot.rank}")
 
     async def _fetch_update(
         self, groups: Sequence[RolloutGroup], scores: Mapping[str, Scores]
