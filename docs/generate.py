@@ -23,6 +23,7 @@ import click
 from axisrl.cli.main import main as root_command
 from axisrl.cli.plugin_facts import gather, kind_of
 from axisrl.config import schema
+from axisrl.config.base import Config
 from axisrl.config.fields import fields_of
 from axisrl.plugins import hookspecs
 from axisrl.plugins.components import KINDS
@@ -128,7 +129,9 @@ def _component(component: Mapping[str, Any]) -> Iterator[str]:
 
 def _config() -> Iterator[str]:
     yield prose(inspect.getdoc(schema) or "")
-    for cls in sorted(_classes_of(schema), key=lambda cls: cls is not schema.RunConfig):
+    offered = [getattr(schema, name) for name in schema.__all__]
+    configs = [cls for cls in offered if isinstance(cls, type) and issubclass(cls, Config)]
+    for cls in sorted(configs, key=lambda cls: cls is not schema.RunConfig):
         yield f"## {cls.__name__}"
         yield prose(inspect.getdoc(cls) or "")
         yield _options([dataclasses.asdict(field) for field in fields_of(cls)])

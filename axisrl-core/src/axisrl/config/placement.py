@@ -1,0 +1,44 @@
+"""PlacementConfig: where a run's actors live, and how long they wait for each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from axisrl.config.base import Config
+from axisrl.config.use import above_zero, at_least
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlacementConfig(Config):
+    """Where the actors live."""
+
+    short_form: ClassVar[str] = "kind"
+
+    kind: Literal["inline", "ray"] = "inline"
+    """``inline``: in this process. ``ray``: one process an actor."""
+    address: str = ""
+    """Ray cluster to join; empty starts a local one."""
+    cpus_per_actor: float = 0.25
+    """Share of a CPU Ray sets aside for each actor; it limits how many fit, not what they use."""
+    strategy: Literal["pack", "spread"] = "pack"
+    """The actors of one resource group (engines, trainers, workers): on as few machines as
+    possible, or on as many."""
+    engines: int = 1
+    """Engines that serve the same weights; a rollout stays on one of them."""
+    gpus_engine: float = 0.0
+    gpus_trainer: float = 0.0
+    trainer_ranks: int = 1
+    """Processes that train the policy together, each on its share of every batch (data parallel);
+    the value model has as many of its own."""
+    rank_timeout_s: float = 300.0
+    """Longest time trainer ranks wait for each other; then the missing one is named."""
+    sync_timeout_s: float = 300.0
+    """An engine that has not echoed new weights after this is an error naming the rank and both
+    versions."""
+
+    def __post_init__(self) -> None:
+        at_least(0, gpus_engine=self.gpus_engine, gpus_trainer=self.gpus_trainer)
+        at_least(0, cpus_per_actor=self.cpus_per_actor)
+        at_least(1, engines=self.engines, trainer_ranks=self.trainer_ranks)
+        above_zero(sync_timeout_s=self.sync_timeout_s, rank_timeout_s=self.rank_timeout_s)
