@@ -78,6 +78,10 @@ class ActorGone(RunFailed):
     """A call reached nobody: the actor's process died, or was ended."""
 
 
+class ActorStuck(ActorGone):
+    """An actor did not answer a call within its deadline, and was ended for it."""
+
+
 class AbortRun(AxisrlError):
     """Raised by a lifecycle hook to end the run on purpose; the only hook exception that
     propagates."""
@@ -96,6 +100,10 @@ class StoreError(AxisrlError):
 class WeightSyncError(AxisrlError):
     """An engine did not echo the version and checksum it was sent; names the rank and both
     versions."""
+
+
+class ServiceFailure(AxisrlError):
+    """A call of a named service that has no answer; whoever called it is charged with it."""
 
 
 class RolloutFailure(AxisrlError):

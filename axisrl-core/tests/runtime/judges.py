@@ -1,6 +1,7 @@
 """A local plugin (``--plugin judges.py``): rewards that pay, lie or break, and a verifier that
 shows what it was given."""
 
+import asyncio
 from dataclasses import dataclass
 
 from axisrl.config.base import Config
@@ -13,6 +14,7 @@ def axisrl_rewards():
     return [
         RewardComponent(name="pays", target=f"{__name__}:Pays", config=f"{__name__}:PaysConfig"),
         RewardComponent(name="breaks", target=f"{__name__}:Breaks"),
+        RewardComponent(name="waits", target=f"{__name__}:Waits"),
     ]
 
 
@@ -45,6 +47,17 @@ class Breaks:
 
     def __call__(self, rollout, verdicts):
         raise KeyError("rubric")
+
+
+class Waits:
+    """A reward that has to wait."""
+
+    def __init__(self, config, context):
+        pass
+
+    async def __call__(self, rollout, verdicts):
+        await asyncio.sleep(0.05)
+        return RewardResult(total=0.5)
 
 
 class Reads:

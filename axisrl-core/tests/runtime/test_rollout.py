@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from axisrl.errors import EnvFailure, HarnessFailure
 from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.busy import BusyClock
 from axisrl.runtime.engine import EngineActor
 from axisrl.runtime.gate import Gate
 from axisrl.runtime.placement import InlinePlacement
-from axisrl.runtime.rollout import RolloutActor, RolloutRequest, outcome_of
+from axisrl.runtime.rollout import RolloutActor, RolloutRequest
 from axisrl.runtime.thin import SUMMARY_BYTES, short_id, wire_bytes
 from axisrl.testing.fakes import Reply, ScriptedEngine
 from axisrl.trace import Trace
@@ -307,14 +306,6 @@ def test_at_most_max_inflight_episodes_run_at_once(play):
     assert all(summary.outcome is Outcome.COMPLETED for summary, _, _ in results)
 
 
-def test_a_failure_keeps_its_kind_in_a_subclass():
-    class NoSandbox(HarnessFailure):
-        pass
-
-    assert outcome_of(NoSandbox("gone")) is Outcome.HARNESS_ERROR
-    assert outcome_of(EnvFailure("broken")) is Outcome.ENV_ERROR
-
-
 TWO_TURNS = ("env.turns=2", "rollout.max_turns=2")
 
 
@@ -353,6 +344,17 @@ def test_a_reward_that_breaks_is_named_and_is_no_reward_of_zero(play, reward, er
     assert (summary.outcome, summary.reward) == (Outcome.VERIFIER_ERROR, None)
     assert error in summary.error
     assert summary.turn_rewards is None
+
+
+def test_a_reward_may_wait_for_its_number(play):
+    summary, _, _ = play("rewards.main=judges/waits")
+    assert summary.reward == 0.5
+
+
+def test_a_reward_that_waits_too_long_is_cancelled_and_named(play):
+    summary, _, _ = play("rewards.main=judges/waits", "rollout.score_timeout_s=0.02")
+    assert summary.outcome is Outcome.VERIFIER_ERROR
+    assert summary.error == "reward main gave no result within 0.02 s"
 
 
 def test_a_verifier_that_raises_is_named(play):

@@ -26,6 +26,11 @@ class Good:
         return RewardResult(total=total, parts=parts, per_turn=(0.0, total))
 
 
+class Waiting(Good):
+    async def __call__(self, rollout, verdicts):
+        return super().__call__(rollout, verdicts)
+
+
 class ForgetsTheEnv(Good):
     def __call__(self, rollout, verdicts):
         result = super().__call__(rollout, verdicts)
@@ -102,8 +107,9 @@ BROKEN = [
 ]
 
 
-def test_a_good_reward_passes_every_check(trial):
-    trial.passes(RewardSuite, CASE, Good)
+@pytest.mark.parametrize("reward", [Good, Waiting])
+def test_a_good_reward_passes_every_check(trial, reward):
+    trial.passes(RewardSuite, CASE, reward)
 
 
 def test_a_reward_of_length_is_tried_with_token_counts(trial):

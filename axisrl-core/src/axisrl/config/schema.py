@@ -97,7 +97,8 @@ class RolloutConfig(Config):
     run_timeout_s: float = 600.0
     """All turns of one rollout."""
     score_timeout_s: float = 60.0
-    """Each verifier, on its own clock: scoring is still possible when the run's time is up."""
+    """Each verifier and each reward, on its own clock: scoring is still possible when the run's
+    time is up."""
     max_failed_fraction: float = 0.3
     """The run stops when more than this share of a window's or an evaluation's rollouts failed for
     reasons that are not the policy's."""

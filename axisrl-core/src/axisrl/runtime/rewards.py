@@ -7,18 +7,26 @@
 3. Turn rewards add up over the rewards that give them. What a reward without them earned stays in
    the total, which is paid at the end (:class:`axisrl.types.RewardResult`).
 
-It neither builds nor calls a reward.
+It builds no reward.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping
 
 from axisrl.errors import ConfigError, VerifierFailure
-from axisrl.types import RewardResult
+from axisrl.protocols import Reward, Rollout
+from axisrl.types import RewardResult, Verdict
 
 MAIN = "main"
+
+
+async def earned(reward: Reward, rollout: Rollout, verdicts: Mapping[str, Verdict]) -> RewardResult:
+    """What ``reward`` gives, whether or not it has to wait for it."""
+    result = reward(rollout, verdicts)
+    return await result if inspect.isawaitable(result) else result
 
 
 def checked(name: str, result: RewardResult, turns: int) -> RewardResult:

@@ -17,28 +17,20 @@ import dataclasses
 import json
 import logging
 import time
-from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
 from axisrl.config.schema import needed
-from axisrl.errors import (
-    ConfigError,
-    EngineFailure,
-    EnvFailure,
-    HarnessFailure,
-    PluginError,
-    RolloutFailure,
-    VerifierFailure,
-)
-from axisrl.protocols import Env, HandleStore, Reward, Rollout, Verifier
+from axisrl.errors import EngineFailure, EnvFailure, RolloutFailure
+from axisrl.protocols import Env, HandleStore, Rollout
 from axisrl.runtime.actors import Actor, ActorBoot, ActorHandle
-from axisrl.runtime.chat import Conversation, load_tokenizer
+from axisrl.runtime.boundaries import at, inside, outcome_of
+from axisrl.runtime.chat import Conversation
+from axisrl.runtime.judging import HeldRewards, HeldVerifiers, Judging, offer_judges
 from axisrl.runtime.partial import continued, joined
 from axisrl.runtime.records import record_to_json
-from axisrl.runtime.rewards import checked, combined
 from axisrl.runtime.router import EngineRouter
 from axisrl.runtime.seeds import derive_seed
 from axisrl.runtime.thin import short_error, short_id, short_parts
@@ -55,7 +47,6 @@ from axisrl.types import (
     Verdict,
 )
 
-T = TypeVar("T")
 _LOGGER = logging.getLogger("axisrl.rollout")
 
 
@@ -104,18 +95,10 @@ class RolloutActor(Actor):
     def __init__(self, boot: ActorBoot, store: HandleStore | None, *engines: ActorHandle) -> None:
         super().__init__(boot, store)
         self._engine = EngineRouter(engines)
-        self._tokenizer = load_tokenizer(boot.model.path)
-        self.services["tokenizer"] = self._tokenizer
+        offer_judges(self)
+        self._tokenizer = self.services["tokenizer"]
         self._slots = asyncio.Semaphore(boot.config.rollout.max_inflight)
-        self._verifiers: dict[str, Verifier] = {
-            name: self.build("verifier", use, f"verifiers.{name}")
-            for name, use in boot.config.verifiers.items()
-        }
-        self.services["verifiers"] = tuple(self._verifiers)
-        self._rewards: dict[str, Reward] = {
-            name: self.build("reward", use, f"rewards.{name}")
-            for name, use in boot.config.rewards.items()
-        }
+        self._judging = Judging(boot, HeldVerifiers(self), HeldRewards(self))
         self.started()
 
     async def play(self, request: RolloutRequest) -> RolloutSummary:
@@ -138,9 +121,9 @@ class RolloutActor(Actor):
         try:
             try:
                 async with asyncio.timeout(limits.boot_timeout_s):
-                    env = await _at("env", self._build_env())
-                    observation = await _at("env", env.reset(request.task))
-                with _boundary("env"):
+                    env = await at("env", self._build_env())
+                    observation = await at("env", env.reset(request.task))
+                with inside("env"):
                     episode.conversation.observe(observation)
                 limit = f"rollout.run_timeout_s {limits.run_timeout_s:g}"
                 async with asyncio.timeout(limits.run_timeout_s):
@@ -166,16 +149,16 @@ class RolloutActor(Actor):
             if room < 1:
                 return episode.end(Outcome.TRUNCATED, "the context is full")
             drawn = await self._generate(request, episode, room)
-            with _boundary("engine"):
+            with inside("engine"):
                 action = conversation.act(*drawn)
             episode.turns += 1
-            step = await _at("env", env.step(action))
+            step = await at("env", env.step(action))
             episode.absorb(step)
             if step.done or step.truncated:
                 return episode.end(*_ending(step, action.finish_reason))
             if step.observation is None:
                 raise EnvFailure("the env is not done but showed no observation")
-            with _boundary("env"):
+            with inside("env"):
                 conversation.observe(step.observation)
         return episode.end(Outcome.TRUNCATED, "max_turns reached")
 
@@ -202,7 +185,7 @@ class RolloutActor(Actor):
         partial, pieces = self.boot.config.schedule.partial, list[GenerateResult]()
         while True:
             part = continued(call, pieces)
-            result: GenerateResult = await _at("engine", self._engine.call("generate", part))
+            result: GenerateResult = await at("engine", self._engine.call("generate", part))
             if result.finish_reason != "abort":
                 break
             if partial == "off":
@@ -219,7 +202,7 @@ class RolloutActor(Actor):
         see that nobody waits any more. An engine that does not answer fails the next call."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
-                await _at("engine", self._engine.call("abort", session))
+                await at("engine", self._engine.call("abort", session))
 
     async def _score(self, request: RolloutRequest, episode: Episode) -> None:
         rollout = Rollout(
@@ -233,37 +216,7 @@ class RolloutActor(Actor):
             turn_parts=tuple(episode.turn_parts),
             info=episode.info,
         )
-        judged = await asyncio.gather(
-            *(self._judge(name, rollout) for name in self._verifiers), return_exceptions=True
-        )
-        pairs = list(zip(self._verifiers, judged, strict=True))
-        episode.verdicts = {name: v for name, v in pairs if not isinstance(v, BaseException)}
-        for failure in (v for _, v in pairs if isinstance(v, BaseException)):
-            raise failure
-        episode.reward = self._rewarded(rollout, episode.verdicts)
-
-    async def _judge(self, name: str, rollout: Rollout) -> Verdict:
-        limit = self.boot.config.rollout.score_timeout_s
-        try:
-            async with asyncio.timeout(limit):
-                work = self._verifiers[name].verify(rollout.task, rollout)
-                verdict = await _at("verifier", work, name)
-        except TimeoutError:
-            raise VerifierFailure(f"verifier {name} gave no verdict within {limit:g} s") from None
-        if verdict.score is None:
-            raise VerifierFailure(
-                f"verifier {name} could not judge: {verdict.error or 'no reason'}"
-            )
-        if not np.isfinite(verdict.score):
-            raise VerifierFailure(f"verifier {name} gave the score {verdict.score}")
-        return verdict
-
-    def _rewarded(self, rollout: Rollout, verdicts: Mapping[str, Verdict]) -> RewardResult:
-        results = {}
-        for name, reward in self._rewards.items():
-            with _boundary("verifier", f"reward {name}"):
-                results[name] = checked(name, reward(rollout, verdicts), rollout.turns)
-        return combined(results, self.boot.config.reward_weights)
+        episode.reward = await self._judging.score(rollout, episode.verdicts)
 
     async def _summary(
         self, request: RolloutRequest, episode: Episode, seconds: float
@@ -300,42 +253,6 @@ class RolloutActor(Actor):
         if reward is None or reward.per_turn is None:
             return None
         return await self.put(np.asarray(reward.per_turn, np.float32))
-
-
-_BOUNDARIES: dict[str, type[RolloutFailure]] = {
-    "env": EnvFailure,
-    "engine": EngineFailure,
-    "verifier": VerifierFailure,
-}
-_OUTCOMES: tuple[tuple[type[RolloutFailure], Outcome], ...] = (
-    (EngineFailure, Outcome.ENGINE_ERROR),
-    (VerifierFailure, Outcome.VERIFIER_ERROR),
-    (HarnessFailure, Outcome.HARNESS_ERROR),
-)
-
-
-def outcome_of(failure: RolloutFailure) -> Outcome:
-    """What a rollout that ended by ``failure`` counts as."""
-    matches = (outcome for kind, outcome in _OUTCOMES if isinstance(failure, kind))
-    return next(matches, Outcome.ENV_ERROR)
-
-
-async def _at(boundary: str, work: Awaitable[T], name: str = "") -> T:
-    """Await ``work``; what it raises is that boundary's failure."""
-    with _boundary(boundary, f"{boundary} {name}".rstrip()):
-        return await work
-
-
-@contextlib.contextmanager
-def _boundary(boundary: str, what: str = "") -> Iterator[None]:
-    """What the block raises is that boundary's failure; ``what`` broke, or the boundary itself."""
-    try:
-        yield
-    except (RolloutFailure, ConfigError, PluginError):
-        raise  # the last two are wrong for every rollout: they end the run
-    except Exception as error:  # components are foreign code: attribute anything they raise
-        message = f"{what or boundary}: {type(error).__name__}: {error}"
-        raise _BOUNDARIES[boundary](message) from error
 
 
 async def _close(env: Env, limit_s: float) -> None:

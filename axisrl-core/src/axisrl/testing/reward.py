@@ -3,6 +3,7 @@ only which of two earns more."""
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import dataclasses
 import math
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from axisrl.protocols.verifier import Rollout
+from axisrl.runtime.rewards import earned
 from axisrl.testing.cases import RewardCase
 from axisrl.testing.harness import CheckSkipped, Subject, Suite, require, require_close
 from axisrl.testing.verifier import rollout_of
@@ -72,7 +74,7 @@ def same_inputs_same_result(subject: RewardSubject) -> None:
     reward, rollout = subject.build(), _rollout(subject.case, subject.case.tokens)
     verdicts = dict(subject.case.verdicts)
     before = copy.deepcopy((verdicts, rollout.messages, rollout.turn_parts))
-    first, second = reward(rollout, verdicts), reward(rollout, verdicts)
+    first, second = (asyncio.run(earned(reward, rollout, verdicts)) for _ in range(2))
     require(first == second, f"two calls gave {first} and {second}")
     after = (verdicts, rollout.messages, rollout.turn_parts)
     require(after == before, "the reward changed its inputs")
@@ -123,5 +125,4 @@ def _trace(tokens: int) -> Trace:
 
 
 def _earned(subject: RewardSubject, rollout: Rollout, verdicts: dict[str, Verdict]) -> RewardResult:
-    result: RewardResult = subject.build()(rollout, verdicts)
-    return result
+    return asyncio.run(earned(subject.build(), rollout, verdicts))
