@@ -18,12 +18,13 @@ EXTRAS := -e './axisrl-core[chat,ray,wandb,tensorboard,judge,testing]' \
 	-e './plugins/axisrl-plugin-gsm8k[boxed,datasets]' \
 	-e './plugins/axisrl-plugin-local[lora]'
 
-.PHONY: help demo test smoke bench lint format types wheels docs clean
+.PHONY: help demo test kill-points smoke bench lint format types wheels docs clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    train SmolLM2-135M on arithmetic, on this CPU, and show what it learnt"
 	@echo "make test    the whole CPU test suite"
+	@echo "make kill-points   kill a run at every point inside a step, inline and on Ray: an hour"
 	@echo "make smoke   the same recipe on a tiny model, in seconds"
 	@echo "make bench   an update beside TRL's, the machine's limit, what a loss costs (benchmarks/)"
 	@echo "make lint | format | types | wheels | docs | clean"
@@ -36,6 +37,9 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+kill-points: $(VENV)/.test
+	AXISRL_KILL_POINTS=all $(BIN)/python -m pytest tests/e2e/test_kill_points.py $(PYTEST_FLAGS)
 
 smoke: $(VENV)/.demo
 	$(BIN)/axisrl run gsm8k/grpo-cpu --smoke

@@ -1,6 +1,7 @@
 """Real runs of the smoke recipe, started the way a user starts them: the ``axisrl`` command in its
 own process."""
 
+import fcntl
 import json
 import os
 import signal
@@ -99,6 +100,47 @@ class Run:
         """Resume, and kill -9 again."""
         self._kill(self.start(str(self.dir), "--resume"), step)
 
+    def kill_at(self, step, edge, phase):
+        """Start, or go on with what an earlier kill left, and kill -9 from within at that point."""
+        plan = self.dir.with_suffix(".json")
+        plan.write_text(json.dumps([{"step": step, "phase": phase, "edge": edge}]))
+        code, output = self._again("--faults", str(plan)).wait()
+        assert code == -signal.SIGKILL, output[-2000:]
+
+    def go_on(self):
+        """To the end: from the newest checkpoint, or anew where there is none."""
+        return self._finish(self._again())
+
+    def wait_until_nobody_is_left(self, limit_s=20.0):
+        """Processes that the run started, directly or not, have its folder in their environment.
+        Ray's own two agents hold nothing of it, and give a dead cluster up after a minute."""
+        deadline = time.monotonic() + limit_s
+        while left := self._processes():
+            assert time.monotonic() < deadline, f"still there after {limit_s:g} s: {left}"
+            time.sleep(0.05)
+
+    def _processes(self):
+        mark, found = f"AXISRL_OUTPUT_DIR={self.dir.parent}".encode(), []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark not in (process / "environ").read_bytes().split(b"\0"):
+                    continue
+                name = (process / "comm").read_text().strip()
+                if name not in ("ray::DashboardA", "ray::RuntimeEnv"):
+                    found.append((process.name, name))
+            except OSError:
+                continue  # it ended meanwhile, or is somebody else's
+        return found
+
+    def left_in_memory(self):
+        """Folders in /dev/shm that nobody holds any more."""
+        return [path.name for path in Path("/dev/shm").glob("axisrl-*") if _abandoned(path)]
+
+    def _again(self, *arguments):
+        if any((self.dir / "checkpoints").glob("step-*/COMPLETE")):
+            return self.start(str(self.dir), "--resume", *arguments)
+        return self._fresh("--overwrite", *arguments)
+
     def _kill(self, command, step):
         code = None
         while code is None and step not in self.steps():
@@ -175,13 +217,22 @@ class Run:
             for name, tensor in load_file(path).items()
         }
 
-    def _fresh(self):
-        return self.start(*self.recipe, "--run-dir", str(self.dir), *self.overrides)
+    def _fresh(self, *arguments):
+        return self.start(*self.recipe, "--run-dir", str(self.dir), *self.overrides, *arguments)
 
     def _finish(self, command):
         code, output = command.wait()
         assert code == 0, output[-2000:]
         return output
+
+
+def _abandoned(folder):
+    try:
+        with (folder / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _node(node):
@@ -213,6 +264,16 @@ def warm():
 def make_run(tmp_path, warm):
     def make(name, *overrides, recipe=SMOKE):
         return Run(warm, tmp_path / name, recipe, overrides)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def make_shared_run(tmp_path_factory, warm):
+    """As ``make_run``, for a run that several tests of a module look at."""
+
+    def make(name, *overrides, recipe=SMOKE):
+        return Run(warm, tmp_path_factory.mktemp("shared") / name, recipe, overrides)
 
     return make
 

@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import itertools
 import json
 import logging
@@ -130,3 +131,22 @@ def test_a_damaged_state_is_one_clear_error(tmp_path):
     (path / "state.json").write_text(json.dumps({"unknown": 1}))
     with pytest.raises(CheckpointError, match="step-000001 cannot be read"):
         read_state(path)
+
+
+def test_the_parts_of_a_save_are_phases_in_order(tmp_path):
+    heard = []
+
+    @contextlib.contextmanager
+    def phase(name):
+        found = sorted(p.name for p in (tmp_path / "checkpoints").glob("*/[Cs]*"))
+        heard.append((name, found))
+        yield
+
+    models = {"trainer": Trainer()}
+    asyncio.run(save_checkpoint(tmp_path, RunState(step=1), models, keep=1, phase=phase))
+    assert heard == [
+        ("checkpoint write", []),
+        ("checkpoint rename", ["state.json"]),
+        ("checkpoint mark", ["state.json"]),
+    ]
+    assert latest(tmp_path).name == "step-000001"

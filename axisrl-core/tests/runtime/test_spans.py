@@ -108,3 +108,23 @@ def test_a_phase_is_logged_however_it_ends_and_adds_up(path):
     assert log.total["train"] == first + log.last["train"]
     log.close()
     assert [event["args"]["step"] for event in spans(path)] == [3, 4]
+
+
+def test_borders_of_a_phase_are_heard_and_the_later_one_only_when_no_error_ended_it(path):
+    heard = []
+    log = SpanLog(path, lambda *border: heard.append(border))
+    with log.span("train", step=3):
+        heard.append("inside")
+    with pytest.raises(KeyError), log.span("sync", step=3):
+        raise KeyError
+    log.close()
+    assert heard == [("before", "train", 3), "inside", ("after", "train", 3), ("before", "sync", 3)]
+
+
+def test_a_phase_is_in_the_file_when_its_end_is_heard(path):
+    names = []
+    log = SpanLog(path, lambda *_: names.append([event["name"] for event in spans(path)]))
+    with log.span("train", step=1):
+        pass
+    log.close()
+    assert names == [[], ["train"]]

@@ -37,6 +37,8 @@ class Arguments:
     overwrite: bool
     allow_drift: bool
     show_samples: int | None
+    faults: Path | None = None
+    """A plan of faults (:mod:`axisrl.runtime.faults`)."""
     command: tuple[str, ...] = ()
 
     @property

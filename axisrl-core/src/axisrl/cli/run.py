@@ -60,6 +60,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--overwrite", is_flag=True, help="Delete an existing run of that name first.")
 @click.option("--plain", is_flag=True, help="One line a step instead of a live display.")
 @click.option("--show-samples", type=click.IntRange(min=0), metavar="N", help="Answers to show.")
+@click.option("--faults", type=_PATH, hidden=True, help="Processes to kill, and when: JSON.")
 @click.pass_context
 def run(context: click.Context, /, **given: Any) -> None:
     """Train with RECIPE: plugin/recipe, a YAML file, a recipe project or a run's folder.
@@ -123,6 +124,7 @@ def _start(
     # a machine that does anything else to a standstill.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from axisrl.runtime import driver
+    from axisrl.runtime.faults import read_plan
     from axisrl.runtime.options import RunOptions
 
     options = RunOptions(
@@ -135,6 +137,7 @@ def _start(
         show_samples=arguments.show_samples,
         command=arguments.command,
         environ=os.environ,
+        faults=read_plan(arguments.faults) if arguments.faults else None,
     )
     result = driver.run(loaded, manager, options)
     click.echo(f"\n{result.outcome}{_progress(loaded.config.mode, result.step)}")

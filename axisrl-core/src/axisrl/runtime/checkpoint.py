@@ -3,8 +3,10 @@
 1. Everything is written into a hidden temporary folder, every file is fsynced, the folder is
    renamed to ``step-000012``, and ``COMPLETE`` is written last. Only a folder with that marker
    counts, and it is never taken away before a newer one has it.
-2. :func:`latest` names an unfinished one and goes on to the one before it.
-3. ``state.json`` is the driver's part; ``trainer/``, ``value/`` and ``reference/`` are whatever
+2. Each of these is a phase of its own: ``checkpoint write``, ``checkpoint rename``, ``checkpoint
+   mark``.
+3. :func:`latest` names an unfinished one and goes on to the one before it.
+4. ``state.json`` is the driver's part; ``trainer/``, ``value/`` and ``reference/`` are whatever
    the backend of that model saved. Nothing is pickled.
 """
 
@@ -15,7 +17,8 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,8 @@ from axisrl.runtime.actors import ActorHandle
 
 _STATE = "state.json"
 _LOGGER = logging.getLogger("axisrl.checkpoint")
+Phase = Callable[[str], AbstractContextManager[object]]
+"""A block of that name begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,16 +58,23 @@ class RunState:
 
 
 async def save_checkpoint(
-    run_dir: Path, state: RunState, models: Mapping[str, ActorHandle], *, keep: int
+    run_dir: Path,
+    state: RunState,
+    models: Mapping[str, ActorHandle],
+    *,
+    keep: int,
+    phase: Phase = nullcontext,
 ) -> Path:
     """Write a checkpoint of ``state`` and of each model (folder -> whose), then drop all but the
-    ``keep`` newest.
+    ``keep`` newest. ``phase`` wraps each part of it.
 
     Models move in steps alone, so of a step that is saved again only ``state`` is written.
     Raises ``EnvironmentProblem`` when the disk refuses; the checkpoint before stays whole.
     """
     try:
-        return await _save(run_dir / "checkpoints", state, models, keep)
+        final = await _save(run_dir / "checkpoints", state, models, phase)
+        _drop_old(final.parent, keep)
+        return final
     except OSError as problem:
         raise EnvironmentProblem(
             f"step {state.step} cannot be saved in {run_dir / 'checkpoints'}: {problem}",
@@ -71,13 +83,26 @@ async def save_checkpoint(
 
 
 async def _save(
-    folder: Path, state: RunState, models: Mapping[str, ActorHandle], keep: int
+    folder: Path, state: RunState, models: Mapping[str, ActorHandle], phase: Phase
 ) -> Path:
     final = folder / f"step-{state.step:06d}"
     if (final / COMPLETE).exists():
         _replace_state(final, state)
         return final
     temporary = folder / f".{final.name}.tmp"
+    with phase("checkpoint write"):
+        await _write(temporary, state, models)
+    with phase("checkpoint rename"):
+        shutil.rmtree(final, ignore_errors=True)  # an unfinished one
+        os.replace(temporary, final)
+    with phase("checkpoint mark"):
+        (final / COMPLETE).write_text("")
+        for path in (final / COMPLETE, final, folder):
+            _fsync(path)
+    return final
+
+
+async def _write(temporary: Path, state: RunState, models: Mapping[str, ActorHandle]) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     for name, model in models.items():
@@ -86,13 +111,6 @@ async def _save(
     _write_state(temporary / _STATE, state)
     for path in sorted(temporary.rglob("*")):
         _fsync(path)
-    shutil.rmtree(final, ignore_errors=True)  # an unfinished one
-    os.replace(temporary, final)
-    (final / COMPLETE).write_text("")
-    for path in (final / COMPLETE, final, folder):
-        _fsync(path)
-    _drop_old(folder, keep)
-    return final
 
 
 def latest(run_dir: Path) -> Path | None:

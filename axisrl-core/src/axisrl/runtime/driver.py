@@ -34,6 +34,7 @@ from axisrl.plugins.manifest import PluginManifest
 from axisrl.runtime.actors import ActorBoot, build_component
 from axisrl.runtime.checkpoint import RunState, latest, read_state
 from axisrl.runtime.claim import claimed
+from axisrl.runtime.faults import Injector
 from axisrl.runtime.interrupt import Interrupted
 from axisrl.runtime.loggers import LoggerGroup
 from axisrl.runtime.manifest import continued, new_manifest, read_manifest, write_manifest
@@ -78,7 +79,8 @@ class _Driver:
     async def run(self) -> RunResult:
         resume = self._find_checkpoint() if self._options.resume else None
         boot = self._boot()
-        driver = DriverSide(boot, self._plugins, self._loggers(boot))
+        faults = Injector(self._options.faults) if self._options.faults else None
+        driver = DriverSide(boot, self._plugins, self._loggers(boot), faults)
         if self._options.overwrite:
             shutil.rmtree(self._run_dir)
         make_folder(self._run_dir)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from axisrl.runtime.faults import FaultPlan
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
@@ -28,3 +30,5 @@ class RunOptions:
     """The command line, for the manifest."""
     environ: Mapping[str, str] = field(default_factory=dict)
     """Environment variables; ``*_env`` options name entries of it, so no secret is in a config."""
+    faults: FaultPlan | None = None
+    """Processes that shall die, to see the run survive it."""

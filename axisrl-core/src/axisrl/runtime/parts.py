@@ -12,6 +12,7 @@ import dataclasses
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from axisrl.runtime.collect import (
 )
 from axisrl.runtime.crew import Crew, hire
 from axisrl.runtime.evaluate import Evaluator
+from axisrl.runtime.faults import Injector
 from axisrl.runtime.flow import RolloutFlow
 from axisrl.runtime.learners import Learners
 from axisrl.runtime.loggers import LoggerGroup
@@ -96,10 +98,12 @@ class RunParts:
         self.state = dataclasses.replace(self.state, loggers=dict(self.loggers.state_dict()))
         if self.state == self.saved:
             return
-        with self.spans.span("checkpoint", step=self.state.step):
+        step = self.state.step
+        with self.spans.span("checkpoint", step=step):
             keep = self.config.checkpoint.keep
             models = self.learners.saved(self.state) if self.learners else {}
-            path = await save_checkpoint(self.run_dir, self.state, models, keep=keep)
+            phase = partial(self.spans.span, step=step)
+            path = await save_checkpoint(self.run_dir, self.state, models, keep=keep, phase=phase)
         self.saved = self.state
         self.plugins.checkpoint_saved(CheckpointSaved(step=self.state.step, path=path))
 
@@ -183,7 +187,8 @@ async def assemble(driver: DriverSide) -> RunParts:
     try:
         placement = make_placement(boot.config.placement, store)
         crew = await hire(boot, placement)
-        spans = SpanLog(boot.run_dir / "events.jsonl")
+        border = driver.faults.border if driver.faults else None
+        spans = SpanLog(boot.run_dir / "events.jsonl", border)
         timeline = Timeline(spans, crew.engines)
         driver.timeline = timeline
         return RunParts(
@@ -215,10 +220,17 @@ class DriverSide:
     Making one reads the data and writes nothing: what is missing is found before a run begins.
     """
 
-    def __init__(self, boot: ActorBoot, plugins: PluginManager, loggers: LoggerGroup) -> None:
+    def __init__(
+        self,
+        boot: ActorBoot,
+        plugins: PluginManager,
+        loggers: LoggerGroup,
+        faults: Injector | None = None,
+    ) -> None:
         self.boot = boot
         self.plugins = plugins
         self.loggers = loggers
+        self.faults = faults
         self.timeline: Timeline | None = None
         """Draws rollouts once the run is assembled."""
         config, plan = boot.config, boot.config.eval

@@ -15,10 +15,10 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, Literal, NamedTuple, TextIO
 
 
 class Track(NamedTuple):
@@ -37,15 +37,18 @@ class Span(NamedTuple):
 
 
 DRIVER = Track("driver", "phases")
+Border = Callable[[Literal["before", "after"], str, int], None]
+"""Hears of each phase's begin, and of its end when no error ended it: edge, name, step."""
 
 
 class SpanLog:
     """Appends spans to a file. ``last`` keeps the newest duration of each phase in seconds, and
     ``total`` the sum of all since the log was opened."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, border: Border | None = None) -> None:
         events = _mended(path)
         self._tracks = {Track(*_named(event)): (event["pid"], event["tid"]) for event in events}
+        self._border = border
         self._file: TextIO = path.open("a", encoding="utf-8")
         if not self._file.tell():
             self._file.write("[\n")
@@ -53,15 +56,19 @@ class SpanLog:
         self.total: defaultdict[str, float] = defaultdict(float)
 
     @contextmanager
-    def span(self, name: str, **args: int | str) -> Iterator[None]:
-        """Time the block as a phase of the driver. It is logged however it ends."""
+    def span(self, name: str, step: int) -> Iterator[None]:
+        """Time the block as a phase of the driver in ``step``. It is logged however it ends."""
+        if self._border:
+            self._border("before", name, step)
         wall, begun = time.time(), time.monotonic()
         try:
             yield
         finally:
             self.last[name] = time.monotonic() - begun
             self.total[name] += self.last[name]
-            self.add(DRIVER, Span(name, wall, self.last[name]), **args)
+            self.add(DRIVER, Span(name, wall, self.last[name]), step=step)
+        if self._border:
+            self._border("after", name, step)
 
     def add(self, track: Track, span: Span, **args: int | str) -> None:
         """Log a span that is over. Spans of one track must not overlap, unless one is within the
