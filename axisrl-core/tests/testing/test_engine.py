@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from axisrl.errors import EngineFailure, WeightSyncError
-from axisrl.testing import EngineCase, EngineSuite, engine_scores
+from axisrl.testing import EngineCase, EngineSuite, engine_memory, engine_scores
 from axisrl.testing import engine as checks
 from axisrl.testing.fakes import CharTokenizer
 from axisrl.types import GenerateResult, StepStats, WeightAck, WeightUpdate
@@ -354,7 +354,7 @@ def world(make, tmp_path):
 
 
 def test_a_good_engine_passes_every_check(trial, tmp_path):
-    skips = engine_scores.CHECKS
+    skips = (*engine_scores.CHECKS, *engine_memory.CHECKS)
     trial.passes(EngineSuite, CASE, builder=world(Good, tmp_path), skips=skips)
 
 
@@ -378,4 +378,5 @@ def test_an_engine_that_can_be_stopped_only_once_is_caught(trial, tmp_path):
 
 def test_every_check_catches_something():
     caught = {check for check, _, _ in BROKEN} | {checks.stop_is_idempotent}
-    assert caught == set(EngineSuite.checks) - set(engine_scores.CHECKS)
+    elsewhere = {*engine_scores.CHECKS, *engine_memory.CHECKS}
+    assert caught == set(EngineSuite.checks) - elsewhere

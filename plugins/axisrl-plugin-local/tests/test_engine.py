@@ -327,3 +327,43 @@ def test_a_missing_folder_is_an_environment_problem(serve, tiny, tmp_path):
 def test_sizes_that_cannot_work_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         EngineConfig(**options)
+
+
+def test_the_cache_is_freed_on_any_device_and_what_was_cached_is_computed_again(serve):
+    """Memory comes back empty: a prefix that was cached before must not be used again."""
+
+    async def play(engine):
+        first = await engine.generate(request())
+        again = await engine.generate(request())
+        cache = engine._runner._cache
+        held = cache.capacity
+        await engine.offload(["weights", "kv_cache"])
+        freed = (cache.capacity, cache.keys[0].numel(), engine._runner._sampler._buffer.numel())
+        await engine.reload(["weights", "kv_cache"])
+        return first, again, await engine.generate(request()), held == cache.capacity > 0, freed
+
+    first, again, last, same_room, freed = serve(play)
+    assert (again.cached_tokens, last.cached_tokens) == (9, 0)
+    assert freed == (0, 0, 0) and same_room
+    assert last.ids.tobytes() == first.ids.tobytes()
+    assert last.logprobs.tobytes() == first.logprobs.tobytes()
+
+
+def test_a_start_brings_back_what_was_handed_over(serve, tiny):
+    async def play(engine):
+        await engine.offload(["weights", "kv_cache"])
+        await engine.start(tiny)
+        return await engine.generate(request(sampling=SamplingParams(max_tokens=3)))
+
+    assert len(serve(play).ids) == 3
+
+
+def test_texts_are_not_scored_without_weights(serve):
+    async def play(engine):
+        await engine.offload(["kv_cache"])
+        await engine.score(np.arange(4, 9, dtype=np.int32), 1.0)
+        await engine.offload(["weights"])
+        with pytest.raises(EngineFailure, match="weights are off the device"):
+            await engine.score(np.arange(4, 9, dtype=np.int32), 1.0)
+
+    serve(play)

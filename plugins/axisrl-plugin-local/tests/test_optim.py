@@ -142,3 +142,19 @@ def test_restore_names_a_missing_moment():
     named = parameters()
     with pytest.raises(KeyError, match="exp_avg/matrix"):
         optimizer(named).restore({}, steps=1, updates=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_beside_the_weights_is_named_once_and_is_no_weight(dtype):
+    named = parameters(dtype)
+    made = optimizer(named)
+    assert len(list(made.beside_weights())) == (2 if dtype == torch.bfloat16 else 0)
+    give_gradients(named, 0.5)
+    during = [name for name, _ in made.beside_weights()]
+    made.step()
+    found = dict(made.beside_weights())
+    assert {"gradient/matrix", "gradient/norm"} <= set(during)
+    assert {"exp_avg/norm", "exp_avg_sq/matrix", "step/matrix"} <= found.keys()
+    assert not any(name.startswith("gradient") for name in found)
+    weights = {id(parameter) for _, parameter in named}
+    assert not weights & {id(tensor) for tensor in found.values()}

@@ -135,3 +135,14 @@ def test_random_numbers_depend_on_seed_and_index_alone_and_fill_the_interval():
     assert len(set(numbers)) == len(numbers)
     assert abs(numbers.mean() - 0.5) < 0.03
     assert np.histogram(numbers, 10, (0, 1))[0].min() > 140
+
+
+def test_a_sampler_that_was_freed_draws_as_before():
+    values, draws = logits(), [Draw(SamplingParams(), 0.3)] * 4
+    sampler = Sampler(4, values.shape[1], CPU)
+    before = sampler(values, draws)
+    sampler.free()
+    sampler.restore()
+    after = sampler(values, draws)
+    assert torch.equal(before.tokens, after.tokens)
+    assert torch.equal(before.logprobs, after.logprobs)

@@ -43,6 +43,19 @@ def test_a_cleared_slot_holds_no_nan():
     assert cache.values[0].isfinite().all()
 
 
+def test_a_freed_cache_holds_nothing_and_comes_back_as_large_and_empty():
+    cache = SlotCache(SMALL, 2, torch.zeros(1, dtype=torch.bfloat16))
+    cache.ensure(64, 64)
+    cache.keys[0][1] = 3.0
+    for _ in range(2):
+        cache.free()
+    assert cache.capacity == sum(t.numel() for t in (*cache.keys, *cache.values)) == 0
+    for _ in range(2):
+        cache.restore()
+    assert cache.capacity == 64 and cache.keys[0].shape == (3, 2, 64, 16)
+    assert cache.keys[0].dtype == torch.bfloat16 and not cache.keys[0].any()
+
+
 def test_a_mask_hides_what_comes_after_the_length():
     mask = length_mask(torch.tensor([1, 3]), 4, torch.float32)
     assert mask.shape == (2, 1, 1, 4)

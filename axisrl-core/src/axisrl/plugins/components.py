@@ -129,6 +129,8 @@ class EngineComponent(Component):
     supports_routing_capture: bool = False
     scores: bool = False
     """It is an :class:`axisrl.protocols.ScoringEngine`: it can serve a teacher."""
+    offloads: bool = False
+    """It is an :class:`axisrl.protocols.OffloadingEngine`: it can share its GPU with trainers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,6 +142,8 @@ class TrainerComponent(Component):
     data_parallel: bool = False
     """It is an :class:`axisrl.protocols.DataParallelTrainer`: several ranks can share the
     batches."""
+    offloads: bool = False
+    """It is an :class:`axisrl.protocols.OffloadingTrainer`: it can share its GPU with engines."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

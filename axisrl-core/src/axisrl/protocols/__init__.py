@@ -15,6 +15,12 @@ from axisrl.protocols.engine import RolloutEngine, ScoringEngine
 from axisrl.protocols.env import Env
 from axisrl.protocols.handles import HandleStore
 from axisrl.protocols.loss import Level, Loss, LossInputs, LossResult, LossStat
+from axisrl.protocols.memory import (
+    EnginePart,
+    OffloadingEngine,
+    OffloadingTrainer,
+    TrainerPart,
+)
 from axisrl.protocols.metrics import MetricLogger, ProgressLogger
 from axisrl.protocols.model import ModelSource
 from axisrl.protocols.packer import Packer
@@ -29,6 +35,7 @@ __all__ = [
     "Correction",
     "CorrectionResult",
     "DataParallelTrainer",
+    "EnginePart",
     "Env",
     "HandleStore",
     "HarnessOutcome",
@@ -39,6 +46,8 @@ __all__ = [
     "LossStat",
     "MetricLogger",
     "ModelSource",
+    "OffloadingEngine",
+    "OffloadingTrainer",
     "Packer",
     "ProgressLogger",
     "ProxySession",
@@ -48,5 +57,6 @@ __all__ = [
     "ScoringEngine",
     "TaskDataset",
     "TrainerBackend",
+    "TrainerPart",
     "Verifier",
 ]

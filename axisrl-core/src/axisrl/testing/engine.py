@@ -1,6 +1,6 @@
 """What a :class:`axisrl.protocols.RolloutEngine` promises, on a small model and with the trainer
 whose weights it takes. It does not measure speed. Scoring is in
-:mod:`axisrl.testing.engine_scores`."""
+:mod:`axisrl.testing.engine_scores`, memory hand-over in :mod:`axisrl.testing.engine_memory`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from axisrl.errors import EngineFailure, WeightSyncError
 from axisrl.protocols.engine import RolloutEngine
-from axisrl.testing import engine_scores
+from axisrl.testing import engine_memory, engine_scores
 from axisrl.testing.engine_requests import (
     LONG,
     EngineSubject,
@@ -302,4 +302,5 @@ class EngineSuite(Suite):
         a_full_context_is_refused,
         stop_is_idempotent,
         *engine_scores.CHECKS,
+        *engine_memory.CHECKS,
     )

@@ -1,5 +1,6 @@
 """What a :class:`axisrl.protocols.TrainerBackend` promises. It does not measure speed or memory.
-Value models and frozen models are in :mod:`axisrl.testing.trainer_roles`.
+Value models and frozen models are in :mod:`axisrl.testing.trainer_roles`, memory hand-over in
+:mod:`axisrl.testing.trainer_memory`.
 
 A distribution's temperature is checked from outside: over all labels of one position the
 probabilities sum to 1, and those at temperature T are those at 1, raised to 1/T and normalised.
@@ -14,7 +15,7 @@ import numpy as np
 
 from axisrl.plugins.components import TrainerComponent
 from axisrl.protocols.trainer import TrainerBackend
-from axisrl.testing import trainer_roles
+from axisrl.testing import trainer_memory, trainer_roles
 from axisrl.testing.harness import CheckSkipped, Suite, require, require_close
 from axisrl.testing.sequences import (
     PullLoss,
@@ -215,7 +216,7 @@ class TrainerSuite(Suite):
     """Tries a trainer backend with ``TrainerCase``s."""
 
     kind = "trainer"
-    checks = (*POLICY_CHECKS, *trainer_roles.CHECKS)
+    checks = (*POLICY_CHECKS, *trainer_roles.CHECKS, *trainer_memory.CHECKS)
 
 
 def _logprobs(trainer: TrainerBackend, samples: list[Sample]) -> FloatArray:

@@ -207,3 +207,56 @@ def test_a_text_longer_than_the_context_is_not_scored():
     assert len(asyncio.run(engine.score(np.zeros(3, np.int32), 1.0))) == 2
     with pytest.raises(EngineFailure, match="4 tokens cannot be scored"):
         asyncio.run(engine.score(np.zeros(4, np.int32), 1.0))
+
+
+def test_requests_wait_while_its_memory_is_away_and_can_be_aborted():
+    engine = ScriptedEngine()
+
+    async def play():
+        await engine.offload(["weights", "kv_cache"])
+        ended = asyncio.ensure_future(engine.generate(request(name="a", session="a")))
+        held = asyncio.ensure_future(engine.generate(request(name="b", session="b")))
+        await asyncio.sleep(0)
+        assert await engine.abort("a") == 1
+        await engine.reload(["weights"])
+        await asyncio.sleep(0)
+        waiting = not held.done()
+        await engine.reload(["kv_cache"])
+        return (await ended).finish_reason, waiting, (await held).finish_reason
+
+    assert asyncio.run(play()) == ("abort", True, "stop")
+
+
+def test_a_pause_outlasts_memory_that_comes_back():
+    engine = ScriptedEngine()
+
+    async def play():
+        await engine.pause()
+        await engine.offload(["kv_cache"])
+        await engine.reload(["kv_cache"])
+        held = asyncio.ensure_future(engine.generate(request()))
+        done, _ = await asyncio.wait([held], timeout=0.01)
+        await engine.resume()
+        return bool(done), (await held).finish_reason
+
+    assert asyncio.run(play()) == (False, "stop")
+
+
+def test_memory_is_not_handed_over_under_a_request_nor_weights_taken_without_it(tmp_path):
+    engine = ScriptedEngine(script=lambda *_: Reply(text="abc", hang_after=1))
+    trainer = ScriptedTrainer(context=BuildContext(run_dir=tmp_path))
+    trainer.start(ModelSpec(name="m", path=tmp_path), 1)
+
+    async def play():
+        running = asyncio.ensure_future(engine.generate(request()))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        with pytest.raises(EngineFailure, match="1 requests run"):
+            await engine.offload(["kv_cache"])
+        await engine.abort()
+        await running
+        await engine.offload(["weights"])
+        with pytest.raises(WeightSyncError, match="away"):
+            await engine.update_weights(trainer.weight_update(1))
+
+    asyncio.run(play())

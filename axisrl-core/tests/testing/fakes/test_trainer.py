@@ -165,3 +165,15 @@ def test_a_frozen_one_saves_its_weights_alone(trainer, tmp_path):
     other.load(folder)
     assert [path.name for path in folder.iterdir()] == ["weights.npy"]
     assert other.weights.tolist() == trainer.weights.tolist()
+
+
+def test_what_is_away_is_not_used(trainer):
+    trainer.offload(["optimizer"])
+    assert trainer.weight_update(1).version == 1
+    with pytest.raises(RunFailed, match="optimizer of the scripted trainer are away"):
+        trainer.step([batch()], None)
+    trainer.offload(["weights"])
+    with pytest.raises(RunFailed, match="weights of the scripted trainer are away"):
+        trainer.weight_update(2)
+    trainer.reload(["weights", "optimizer"])
+    trainer.step([batch()], None)

@@ -11,13 +11,15 @@
    and with ``batch_invariant`` on nothing else, bit by bit: not on other requests, on the cache, or
    on being aborted and resumed.
 5. ``score`` runs a pass of its own over given tokens (:mod:`axisrl_local.scoring`).
+6. ``offload`` moves the weights to host memory and gives up the cache; requests wait until both are
+   back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
@@ -25,6 +27,7 @@ from typing import TypeVar
 import numpy as np
 
 from axisrl.errors import EngineFailure, WeightSyncError
+from axisrl.protocols import EnginePart
 from axisrl.types import (
     BuildContext,
     FinishReason,
@@ -46,7 +49,8 @@ Future = asyncio.Future[GenerateResult]
 
 
 class LocalEngine:
-    """A :class:`axisrl.protocols.ScoringEngine`. All methods belong to one event loop at a time."""
+    """A :class:`axisrl.protocols.ScoringEngine` and :class:`axisrl.protocols.OffloadingEngine`. All
+    methods belong to one event loop at a time."""
 
     def __init__(self, config: EngineConfig, context: BuildContext) -> None:
         self._config = config
@@ -58,6 +62,7 @@ class LocalEngine:
         self._serving: asyncio.Task[None] | None = None
         self._paused = False
         self._updating = False
+        self._away: set[EnginePart] = set()
         self._version = 0
 
     async def start(self, model: ModelSpec) -> None:
@@ -73,6 +78,7 @@ class LocalEngine:
         self._scheduler = Scheduler(config.max_batch, runner.context, config.step_tokens)
         self._version = 0
         self._paused = False
+        self._away.clear()
         self._runner = runner
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
@@ -96,6 +102,8 @@ class LocalEngine:
         requests that generate; a pause does not hold it."""
         runner = self._running()
         _check_score(ids, temperature, runner)
+        if "weights" in self._away:
+            raise EngineFailure("the engine's weights are off the device", fix="reload them first")
         if len(ids) == 1:
             return np.zeros(0, np.float32)
         try:
@@ -121,13 +129,16 @@ class LocalEngine:
     async def update_weights(self, update: WeightUpdate) -> WeightAck:
         """See :meth:`axisrl.protocols.RolloutEngine.update_weights`."""
         runner = self._running()
-        running = len(self._scheduler.active) + (0 if self._paused else len(self._waiting))
+        what = f"local/engine cannot take weights {update.version} over {self._version} now"
+        held = self._paused or self._away
+        running = len(self._scheduler.active) + (0 if held else len(self._waiting))
         if running or self._updating:
             raise WeightSyncError(
-                f"local/engine cannot take weights {update.version} over {self._version} now: "
-                f"{running} requests run",
+                f"{what}: {running} requests run",
                 fix="pause and abort them, or wait until they are over",
             )
+        if "weights" in self._away:
+            raise WeightSyncError(f"{what}: its own are off the device", fix="reload them first")
         self._updating = True
         try:
             checksum = await self._compute(partial(runner.load_update, update))
@@ -145,6 +156,28 @@ class LocalEngine:
     async def resume(self) -> None:
         """Undo :meth:`pause`."""
         self._paused = False
+        self._serve_soon()
+
+    async def offload(self, parts: Collection[EnginePart]) -> None:
+        """See :meth:`axisrl.protocols.OffloadingEngine.offload`. On a CPU the cache alone is
+        freed."""
+        runner = self._running()
+        if self._scheduler.active or self._updating:
+            raise EngineFailure(
+                "local/engine cannot hand its memory over now: "
+                f"{len(self._scheduler.active)} requests run",
+                fix="pause and abort them, or wait until they are over",
+            )
+        self._away.update(parts)
+        await self._compute(partial(runner.offload, parts))
+        if "kv_cache" in parts:
+            self._scheduler.forget()
+
+    async def reload(self, parts: Collection[EnginePart]) -> None:
+        """See :meth:`axisrl.protocols.OffloadingEngine.reload`."""
+        runner = self._running()
+        await self._compute(partial(runner.reload, parts))
+        self._away.difference_update(parts)
         self._serve_soon()
 
     async def stop(self) -> None:
@@ -210,7 +243,7 @@ class LocalEngine:
                 self._scheduler.release(slot)
 
     def _join(self) -> None:
-        if self._waiting and not (self._paused or self._updating):
+        if self._waiting and not (self._paused or self._updating or self._away):
             admitted = set(self._scheduler.admit(self._waiting))
             self._waiting = [job for job in self._waiting if job not in admitted]
 

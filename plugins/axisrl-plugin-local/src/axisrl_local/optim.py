@@ -10,7 +10,7 @@ It does not compute gradients and writes no files.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -129,6 +129,16 @@ class Optimizer:
     def _refresh_halves(self) -> None:
         for name, half in self._halves.items():
             half.copy_(self._masters[name])
+
+    def beside_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor held beside the model's, with a name of its own."""
+        for name, master in self._masters.items():
+            if name in self._halves:
+                yield f"master/{name}", master
+            if master.grad is not None:
+                yield f"gradient/{name}", master.grad
+            for what, value in self._adamw.state.get(master, {}).items():
+                yield f"{what}/{name}", value
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything ``restore`` needs besides the counters and the model's own weights."""

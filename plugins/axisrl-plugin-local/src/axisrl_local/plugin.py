@@ -20,6 +20,7 @@ def axisrl_rollout_engines() -> Iterable[EngineComponent]:
             summary="Continuous batching with a KV cache on a CPU or one GPU",
             transports=_TRANSPORTS,
             scores=True,
+            offloads=True,
         )
     ]
 
@@ -35,6 +36,7 @@ def axisrl_trainer_backends() -> Iterable[TrainerComponent]:
             summary="Packed forward and backward with AdamW on a CPU or one GPU, in several ranks",
             transports=_TRANSPORTS,
             data_parallel=True,
+            offloads=True,
         )
     ]
 

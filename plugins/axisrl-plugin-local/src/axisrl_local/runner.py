@@ -8,7 +8,8 @@ Shapes: R rows of a pass, S slots, V tokens of the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +18,10 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from axisrl.errors import EnvironmentProblem
+from axisrl.protocols import EnginePart
 from axisrl.types import FloatArray, IntArray, ModelSpec, WeightUpdate
 from axisrl_local.config import EngineConfig
+from axisrl_local.host_memory import HostMemory, free_cache, model_tensors
 from axisrl_local.load import load_model
 from axisrl_local.sampling import IDLE, Draw, Sampler, uniform
 from axisrl_local.scheduler import Job, Plan
@@ -68,6 +71,9 @@ class ModelRunner:
         self._spans = self._usable_spans(geometry, weight)
         self._cache = SlotCache(geometry, config.max_batch, weight)
         self._sampler = Sampler(config.max_batch, self.vocabulary, self._device)
+        self._weights = HostMemory(
+            self._device, partial(model_tensors, self._model, self._receiver)
+        )
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -103,6 +109,24 @@ class ModelRunner:
         with torch.inference_mode():
             for slot in slots:
                 self._cache.clear(slot)
+
+    def offload(self, parts: Collection[EnginePart]) -> None:
+        """Free the memory of these parts."""
+        if "weights" in parts:
+            self._weights.offload()
+        if "kv_cache" in parts:
+            self._cache.free()
+            self._sampler.free()
+            free_cache(self._device)
+
+    def reload(self, parts: Collection[EnginePart]) -> None:
+        """Undo :meth:`offload`; the cache comes back empty."""
+        if "weights" in parts:
+            self._weights.reload()
+        if "kv_cache" in parts:
+            with torch.inference_mode():
+                self._cache.restore()
+            self._sampler.restore()
 
     def _forward(self, plan: Plan) -> Tensor:
         """Hidden states (R, H)."""

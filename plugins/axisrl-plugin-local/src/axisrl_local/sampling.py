@@ -55,8 +55,9 @@ class Sampler:
 
     def __init__(self, rows: int, vocabulary: int, device: torch.device) -> None:
         self._vocabulary = vocabulary
-        blocks = -(-vocabulary // _BLOCK)
-        self._buffer = torch.empty(rows, blocks * _BLOCK, device=device)
+        self._shape = (rows, -(-vocabulary // _BLOCK) * _BLOCK)
+        self._device = device
+        self.restore()
 
     def __call__(self, logits: Tensor, draws: Sequence[Draw]) -> Drawn:
         """One token for each row of ``logits`` (S, V); ``draws`` has S entries."""
@@ -79,6 +80,14 @@ class Sampler:
             tokens = torch.where(torch.tensor(greedy, device=logits.device), best, tokens)
         chosen = logits.gather(1, tokens[:, None]).float() / temperature - peak
         return Drawn(tokens, chosen[:, 0].double() - total.log())
+
+    def free(self) -> None:
+        """Hold nothing until :meth:`restore`."""
+        self._buffer = torch.empty(0)
+
+    def restore(self) -> None:
+        """Undo :meth:`free`."""
+        self._buffer = torch.empty(self._shape, device=self._device)
 
     @staticmethod
     def _filter(scaled: Tensor, params: Sequence[SamplingParams]) -> None:

@@ -45,7 +45,8 @@ class SlotCache:
 
     def __init__(self, geometry: Geometry, slots: int, like: Tensor) -> None:
         self._shape = (slots + 1, geometry.key_heads, geometry.head_size)
-        self._like = like
+        self._device, self._dtype = like.device, like.dtype
+        self._freed = 0
         self.capacity = 0
         self.keys: list[Tensor] = [self._zeros(0) for _ in range(geometry.layers)]
         self.values: list[Tensor] = [self._zeros(0) for _ in range(geometry.layers)]
@@ -61,6 +62,18 @@ class SlotCache:
                 tensors[layer][:, :, : self.capacity] = old
         self.capacity = capacity
 
+    def free(self) -> None:
+        """Hold nothing until :meth:`restore`."""
+        self._freed = max(self._freed, self.capacity)
+        self.capacity = 0
+        for tensors in (self.keys, self.values):
+            tensors[:] = [self._zeros(0) for _ in tensors]
+
+    def restore(self) -> None:
+        """As much room as before :meth:`free`, and nothing in it."""
+        self.ensure(self._freed, self._freed)
+        self._freed = 0
+
     def copy(self, source: int, target: int, length: int) -> None:
         """Copy the first ``length`` positions of a slot."""
         for tensor in (*self.keys, *self.values):
@@ -73,7 +86,7 @@ class SlotCache:
 
     def _zeros(self, capacity: int) -> Tensor:
         slots, heads, size = self._shape
-        return self._like.new_zeros(slots, heads, capacity, size)
+        return torch.zeros(slots, heads, capacity, size, device=self._device, dtype=self._dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,8 @@ It does not know rewards or algorithms, compute denominators, or shard a model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from axisrl.errors import ConfigError, EnvironmentProblem
+from axisrl.errors import ConfigError, EnvironmentProblem, RunFailed
+from axisrl.protocols import TrainerPart
 from axisrl.protocols.loss import Loss, LossInputs
 from axisrl.types import (
     BuildContext,
@@ -36,6 +38,7 @@ from axisrl.types import (
 from axisrl_local.checkpoint import FrozenState, TrainerState
 from axisrl_local.generators import Generators
 from axisrl_local.held_model import HeldModel
+from axisrl_local.host_memory import HostMemory, model_tensors
 from axisrl_local.optim import Optimizer
 from axisrl_local.rank_group import RankGroup
 from axisrl_local.step_totals import StepTotals
@@ -57,7 +60,8 @@ class _Training(NamedTuple):
 
 
 class LocalTrainer:
-    """A :class:`axisrl.protocols.trainer.DataParallelTrainer`, one device a rank."""
+    """A :class:`axisrl.protocols.DataParallelTrainer` and
+    :class:`axisrl.protocols.OffloadingTrainer`, one device a rank."""
 
     provides = frozenset({"old_logprobs", "entropy", "values"})
 
@@ -67,6 +71,8 @@ class LocalTrainer:
         self._model: HeldModel | None = None
         self._receiver: WeightReceiver | None = None
         self._training: _Training | None = None
+        self._memory: Mapping[TrainerPart, HostMemory] = {}
+        self._away: set[TrainerPart] = set()
         self._ranks: Ranks | None = None
         self._group: RankGroup | None = None
 
@@ -91,7 +97,30 @@ class LocalTrainer:
             self._training = self._prepare(held, total_steps)
             if self._ranks is not None:
                 self._group = RankGroup(self._ranks)
+        self._memory = self._parts(held)
         self._model = held
+
+    def _parts(self, held: HeldModel) -> dict[TrainerPart, HostMemory]:
+        model = partial(model_tensors, held.net, self._receiver)
+        parts: dict[TrainerPart, HostMemory] = {"weights": HostMemory(held.device, model)}
+        if self._training is not None:
+            optimizer = self._training.optimizer
+            parts["optimizer"] = HostMemory(held.device, optimizer.beside_weights)
+        return parts
+
+    def offload(self, parts: Collection[TrainerPart]) -> None:
+        """See the protocol. On a CPU nothing is freed."""
+        self._held()
+        for part in self._memory.keys() & parts:
+            self._away.add(part)
+            self._memory[part].offload()
+
+    def reload(self, parts: Collection[TrainerPart]) -> None:
+        """See the protocol."""
+        self._held()
+        for part in self._memory.keys() & parts:
+            self._memory[part].reload()
+            self._away.discard(part)
 
     def _prepare(self, held: HeldModel, total_steps: int) -> _Training:
         generators = Generators(self._context.seed, held.device)
@@ -108,7 +137,7 @@ class LocalTrainer:
 
     def logprobs(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
         """See the protocol. Raises ``ConfigError`` for a value model."""
-        held = self._held()
+        held = self._ready()
         if held.spec.head == "value":
             raise ConfigError(
                 "a value model has no log-probabilities", fix="ask the policy's trainer"
@@ -117,7 +146,7 @@ class LocalTrainer:
 
     def values(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
         """See the protocol. Raises ``ConfigError`` for a model without a value head."""
-        held = self._held()
+        held = self._ready()
         if held.spec.head != "value":
             raise ConfigError(
                 "this model has no value head", fix="start the trainer with model.head value"
@@ -141,7 +170,7 @@ class LocalTrainer:
     def step(self, batches: Sequence[PackedBatch], loss: Loss) -> StepStats:
         """See the protocol. Raises ``ConfigError`` when the loss is not for this model or needs
         what is not provided, and ``EnvironmentProblem`` for a frozen model."""
-        held, training = self._held(), self._trained("make a step")
+        held, training = self._ready("optimizer"), self._trained("make a step")
         self._check(loss, held.spec)
         totals = StepTotals()
         self._reseed(training)
@@ -189,7 +218,7 @@ class LocalTrainer:
     def weight_update(self, version: int) -> WeightUpdate:
         """See the protocol. Tied weights are written once, under their first name. With
         ``lora.update`` adapter a policy offers its adapter alone."""
-        held, training = self._held(), self._trained("offer weights")
+        held, training = self._ready(), self._trained("offer weights")
         lora = self._config.lora
         if held.adapter is None or lora is None or lora.update == "merged":
             return training.publisher.publish(version, held.weights())
@@ -201,7 +230,7 @@ class LocalTrainer:
     def update_weights(self, update: WeightUpdate) -> WeightAck:
         """See the protocol. Raises ``EnvironmentProblem`` for a model that is being trained and
         ``WeightSyncError`` for weights that do not fit."""
-        self._held()
+        self._ready()
         if self._receiver is None:
             raise EnvironmentProblem(
                 "a model that is being trained does not take another's weights",
@@ -231,11 +260,23 @@ class LocalTrainer:
         if self._group is not None:
             self._group.close()
         self._model = self._receiver = self._training = self._group = None
+        self._memory = {}
+        self._away.clear()
 
     def _held(self) -> HeldModel:
         if self._model is None:
             raise EnvironmentProblem("the trainer is not started", fix="call start first")
         return self._model
+
+    def _ready(self, *more: TrainerPart) -> HeldModel:
+        """The model, once its weights and ``more`` are on the device."""
+        held = self._held()
+        if missing := self._away & {"weights", *more}:
+            raise RunFailed(
+                f"{' and '.join(sorted(missing))} of {held.spec.name!r} were moved off the device",
+                fix="call reload first",
+            )
+        return held
 
     def _trained(self, what: str) -> _Training:
         if self._training is None:

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -65,6 +65,11 @@ class WeightReceiver:
         self._replaced = True
         self._originals.clear()
         return weights_checksum(self._parameters)
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor held beside the model's, with a name of its own."""
+        for name, value in self._originals.items():
+            yield f"original/{name}", value
 
     @property
     def received(self) -> Received:

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from axisrl.config.base import Config
 from axisrl.errors import EngineFailure, WeightSyncError
+from axisrl.protocols import EnginePart
 from axisrl.testing.fakes.tokenizer import CharTokenizer
 from axisrl.testing.fakes.weights import weights_checksum
 from axisrl.types import (
@@ -71,7 +72,8 @@ class ScriptedEngineConfig(Config):
 
 
 class ScriptedEngine:
-    """A :class:`axisrl.protocols.ScoringEngine`. ``script`` overrides the config's replies."""
+    """A :class:`axisrl.protocols.ScoringEngine` and :class:`axisrl.protocols.OffloadingEngine`.
+    ``script`` overrides the config's replies."""
 
     def __init__(
         self,
@@ -91,9 +93,13 @@ class ScriptedEngine:
         self.version = 0
         self.peak = 0
         """Most requests that ran at once."""
+        self.away: set[EnginePart] = set()
+        """What ``offload`` took and ``reload`` did not bring back."""
         self._script = script or self._from_config
         self._sleep = sleep
         self._running: dict[str, tuple[str, asyncio.Event]] = {}
+        self._held: dict[str, tuple[str, asyncio.Event]] = {}
+        self._paused = False
         self._open = asyncio.Event()
         self._open.set()
 
@@ -112,10 +118,11 @@ class ScriptedEngine:
                 f"{self.config.max_context}",
                 fix="raise max_context or shorten the prompt",
             )
-        await self._open.wait()
+        aborted = asyncio.Event()
+        if not (self._open.is_set() or await self._hold(request, aborted)):
+            return self._result([], "abort")
         if request.id in self._running:
             raise EngineFailure(f"request id {request.id!r} is already running")
-        aborted = asyncio.Event()
         self._running[request.id] = (request.session, aborted)
         self.peak = max(self.peak, len(self._running))
         try:
@@ -138,12 +145,12 @@ class ScriptedEngine:
         """End the running requests of a session, or all. Returns once they are over."""
         hit = {
             request: gone
-            for request, (name, gone) in self._running.items()
+            for request, (name, gone) in (self._held | self._running).items()
             if session in (None, name)
         }
         for gone in hit.values():
             gone.set()
-        while hit.keys() & self._running.keys():
+        while hit.keys() & (self._held | self._running).keys():
             await asyncio.sleep(0)
         return len(hit)
 
@@ -155,6 +162,8 @@ class ScriptedEngine:
                 f"version {update.version} offered while {len(self._running)} requests run",
                 fix="pause and abort, or wait, first",
             )
+        if "weights" in self.away:
+            raise WeightSyncError("the weights are away", fix="reload them first")
         if self.config.bad_ack == "never":
             await asyncio.Event().wait()
         checksum = weights_checksum(np.load(Path(update.location), allow_pickle=False))
@@ -167,11 +176,29 @@ class ScriptedEngine:
 
     async def pause(self) -> None:
         """Hold new requests."""
+        self._paused = True
         self._open.clear()
 
     async def resume(self) -> None:
         """Let them start."""
-        self._open.set()
+        self._paused = False
+        self._let_in()
+
+    async def offload(self, parts: Collection[EnginePart]) -> None:
+        """Hold new requests; refuses while requests run."""
+        if self._running:
+            raise EngineFailure(f"{len(self._running)} requests run", fix="abort them first")
+        self.away.update(parts)
+        self._open.clear()
+
+    async def reload(self, parts: Collection[EnginePart]) -> None:
+        """Let them start, once everything is back."""
+        self.away.difference_update(parts)
+        self._let_in()
+
+    def _let_in(self) -> None:
+        if not self._paused and not self.away:
+            self._open.set()
 
     async def stop(self) -> None:
         """Abort what runs."""
@@ -199,7 +226,15 @@ class ScriptedEngine:
             return self._result(ids[: reply.hang_after], "abort")
         return self._result(ids, reason)
 
-    async def _wait(self, latency: Awaitable[None], aborted: asyncio.Event) -> bool:
+    async def _hold(self, request: GenerateRequest, aborted: asyncio.Event) -> bool:
+        """Wait until requests may start; False when it was aborted before."""
+        self._held[request.id] = (request.session, aborted)
+        try:
+            return await self._wait(self._open.wait(), aborted)
+        finally:
+            del self._held[request.id]
+
+    async def _wait(self, latency: Awaitable[Any], aborted: asyncio.Event) -> bool:
         """False when the request was aborted before the latency was over."""
         tasks = [asyncio.ensure_future(latency), asyncio.ensure_future(aborted.wait())]
         try:

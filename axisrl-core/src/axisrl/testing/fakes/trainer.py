@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from axisrl.config.base import Config
 from axisrl.errors import CheckpointError, ConfigError, EnvironmentProblem, RunFailed
+from axisrl.protocols import TrainerPart
 from axisrl.protocols.loss import Loss
 from axisrl.testing.fakes.tokenizer import CharTokenizer
 from axisrl.testing.fakes.weights import weights_checksum
@@ -45,8 +46,8 @@ class ScriptedTrainerConfig(Config):
 
 
 class ScriptedTrainer:
-    """A :class:`axisrl.protocols.TrainerBackend` whose weights depend on every advantage and every
-    earlier step."""
+    """A :class:`axisrl.protocols.OffloadingTrainer` whose weights depend on every advantage and
+    every earlier step."""
 
     provides: frozenset[str] = frozenset({"old_logprobs", "entropy", "values"})
 
@@ -61,6 +62,8 @@ class ScriptedTrainer:
         """Batches that went through each of ``logprobs``, ``values`` and ``step``."""
         self.updates: list[WeightUpdate] = []
         """What ``update_weights`` was given."""
+        self.away: set[TrainerPart] = set()
+        """What ``offload`` took and ``reload`` did not bring back."""
         self.model: ModelSpec | None = None
         self.frozen = False
         self.weights: FloatArray = np.zeros(8, np.float32)
@@ -77,12 +80,14 @@ class ScriptedTrainer:
 
     def logprobs(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
         """``-log(vocabulary)`` where trained: what :class:`ScriptedEngine` says too."""
+        self._must_have("weights")
         self.passes["logprobs"] += len(batches)
         uniform = -math.log(CharTokenizer.vocab_size)
         return [_where_trained(batch, np.float32(uniform)) for batch in batches]
 
     def values(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
         """``weights[id % 8]`` where trained. Raises ``ConfigError`` without a value head."""
+        self._must_have("weights")
         self.passes["values"] += len(batches)
         if not self._has_values:
             raise ConfigError("the scripted trainer was started without a value head")
@@ -91,6 +96,7 @@ class ScriptedTrainer:
     def step(self, batches: Sequence[PackedBatch], loss: Loss) -> StepStats:
         """Record, and move the weights along the weighted advantages of the trained tokens, or
         along what the values lack to the returns."""
+        self._must_have("weights", "optimizer")
         self._must_train("step")
         self.steps += 1
         if self.steps == self.config.fail_at_step:
@@ -137,6 +143,7 @@ class ScriptedTrainer:
 
     def weight_update(self, version: int) -> WeightUpdate:
         """Write the weights as ``.npy`` in the run folder."""
+        self._must_have("weights")
         self._must_train("weight update")
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{version}.npy"
@@ -152,11 +159,24 @@ class ScriptedTrainer:
     def update_weights(self, update: WeightUpdate) -> WeightAck:
         """Read the array that another one wrote and echo. Raises ``EnvironmentProblem`` unless it
         is frozen."""
+        self._must_have("weights")
         if not self.frozen:
             raise EnvironmentProblem("a scripted trainer that trains takes no weights")
         self.updates.append(update)
         self.weights = np.load(Path(update.location), allow_pickle=False)
         return WeightAck(version=update.version, checksum=weights_checksum(self.weights))
+
+    def offload(self, parts: Collection[TrainerPart]) -> None:
+        """What needs them is refused (``RunFailed``) until ``reload``."""
+        self.away.update(parts)
+
+    def reload(self, parts: Collection[TrainerPart]) -> None:
+        """Undo ``offload``."""
+        self.away.difference_update(parts)
+
+    def _must_have(self, *parts: TrainerPart) -> None:
+        if missing := self.away.intersection(parts):
+            raise RunFailed(f"{', '.join(sorted(missing))} of the scripted trainer are away")
 
     def save(self, path: Path) -> None:
         """``weights.npy`` and, unless it is frozen, ``momentum.npy`` and ``state.json``."""
