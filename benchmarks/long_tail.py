@@ -41,6 +41,7 @@ from axisrl.runtime.partial import continued, joined
 from axisrl.runtime.pool import RolloutPool
 from axisrl.runtime.rollout import RolloutRequest
 from axisrl.runtime.sampler import TaskSampler
+from axisrl.runtime.supervisor import Post
 from axisrl.runtime.workers import Workers
 from axisrl.types import (
     GenerateRequest,
@@ -208,7 +209,7 @@ async def _run(
     config = _config(workload, schedule)
     asynchronous = schedule.kind == "async"
     engine = SimulatedEngine(waits=asynchronous and schedule.partial == "off")
-    pool = RolloutPool(Workers([SimulatedWorker(workload, engine)]), _ignore)
+    pool = RolloutPool(Workers([Post("rollout 0", SimulatedWorker(workload, engine))]), _ignore)
     sampler = TaskSampler(_Tasks(), 0, config.sampler)
     source: WindowSource = Collector(config, pool, sampler)
     if asynchronous:

@@ -168,7 +168,7 @@ class Run:
         return [line[name] for line in self.metrics() if name in line]
 
     def untimed(self):
-        theirs = ("time", "system/")
+        theirs = ("time", "system/", "recovery/")
         return [
             {k: v for k, v in m.items() if not k.startswith(theirs) and not k.endswith("_per_s")}
             for m in self.metrics()

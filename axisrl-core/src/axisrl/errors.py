@@ -82,6 +82,10 @@ class ActorStuck(ActorGone):
     """An actor did not answer a call within its deadline, and was ended for it."""
 
 
+class Irreplaceable(ActorGone):
+    """An actor is gone, and what another one would need to take its place is not there now."""
+
+
 class AbortRun(AxisrlError):
     """Raised by a lifecycle hook to end the run on purpose; the only hook exception that
     propagates."""
@@ -95,6 +99,10 @@ class CheckpointError(AxisrlError):
 
 class StoreError(AxisrlError):
     """A handle that is unknown, released, expired or damaged."""
+
+
+class StoreLost(StoreError):
+    """A handle store, or something that was put into it, is not there any more."""
 
 
 class WeightSyncError(AxisrlError):

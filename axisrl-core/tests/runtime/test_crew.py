@@ -21,11 +21,22 @@ class Silent:
         return self.needs if method == "needs" else None
 
 
+class Watches:
+    """A supervisor that remembers whom it was given, and who would be replaced."""
+
+    def __init__(self):
+        self.replaced, self.irreplaceable = set(), set()
+
+    def watch(self, post, refill=None):
+        (self.irreplaceable if refill is None else self.replaced).add(post.name)
+
+
 class Recording:
     """A placement that starts nothing and remembers what it was asked for."""
 
     def __init__(self, needs=()):
         self.needs, self.places, self.started, self.gpus = needs, Counter(), Counter(), {}
+        self.actors = {}
 
     async def reserve(self, groups):
         for name, group in groups.items():
@@ -34,6 +45,7 @@ class Recording:
 
     async def spawn(self, actor, boot, *peers, group=""):
         self.started[group] += 1
+        self.actors[f"{boot.role} {boot.rank}"] = None
         assert self.started[group] <= self.places[group], f"no place is left in group {group!r}"
         return Silent(self.needs)
 
@@ -55,7 +67,8 @@ def hired(stage, model_folder, tmp_path):
             model=model,
         )
         placement = Recording(needs)
-        return asyncio.run(hire(boot, placement)), placement
+        watches = Watches()
+        return asyncio.run(hire(boot, placement, watches)), placement, watches
 
     return hired
 
@@ -76,17 +89,29 @@ REFERENCE = frozenset({"reference_logprobs"})
     ],
 )
 def test_every_group_has_as_many_places_as_actors(hired, overrides, needs, groups):
-    _, placement = hired(*overrides, needs=needs)
+    _, placement, _ = hired(*overrides, needs=needs)
     assert placement.places == Counter(groups)
     assert placement.started == placement.places
 
 
 def test_engines_and_models_get_their_own_share_of_gpus(hired):
     shares = ("placement.gpus_engine=2", "placement.gpus_trainer=0.5")
-    _, placement = hired("placement=ray", *shares, needs=REFERENCE)
+    _, placement, _ = hired("placement=ray", *shares, needs=REFERENCE)
     assert placement.gpus == {"trainer": 0.5, "rollout": 2, "workers": 0, "reference": 0.5}
 
 
 def test_engines_are_named_by_rank(hired):
-    crew, _ = hired("placement.engines=2")
-    assert list(crew.engines) == ["engine rank 0", "engine rank 1"]
+    crew, _, _ = hired("placement.engines=2")
+    assert list(crew.engines.posts) == ["engine rank 0", "engine rank 1"]
+
+
+def test_on_ray_every_actor_is_watched_and_engines_and_workers_are_replaced(hired):
+    sizes = ("placement.engines=2", "rollout.workers=2")
+    _, _, watches = hired("placement=ray", *sizes, *VALUE)
+    assert watches.replaced == {"engine 0", "engine 1", "rollout 0", "rollout 1"}
+    assert watches.irreplaceable == {"trainer 0", "value 0", "recorder 0"}
+
+
+def test_what_lives_in_this_process_is_not_watched(hired):
+    _, _, watches = hired()
+    assert watches.replaced | watches.irreplaceable == set()

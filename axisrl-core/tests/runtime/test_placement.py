@@ -2,18 +2,18 @@
 
 import asyncio
 import os
+import signal
 import threading
 
-import numpy as np
 import pytest
 
 from axisrl.config.schema import PlacementConfig
-from axisrl.errors import ConfigError, EngineFailure, RunFailed
+from axisrl.errors import ActorGone, ConfigError, EngineFailure, RunFailed
 from axisrl.runtime.actors import Actor, ActorBoot
 from axisrl.runtime.placement import InlinePlacement, RayPlacement
 from axisrl.runtime.places import RayPlaces, ResourceGroup
-from axisrl.runtime.router import EngineRouter
-from axisrl.types import GenerateRequest, ModelSpec, SamplingParams
+from axisrl.runtime.router import Router
+from axisrl.types import ModelSpec
 
 
 class Bare(Actor):
@@ -42,11 +42,6 @@ class Bare(Actor):
 
         group = get_current_placement_group()
         return group and group.id.hex()
-
-    async def generate(self, request):
-        if request.id == "poison":
-            os._exit(1)
-        return os.getpid()
 
     def die(self):
         os._exit(1)
@@ -146,22 +141,33 @@ def test_a_dead_ray_actor_is_a_failed_run_that_names_it(local_ray, boot):
         using(placement, work)
 
 
-def test_an_engine_that_died_takes_its_request_with_it_and_no_other(local_ray, boot):
+def test_the_requests_of_an_engine_that_died_are_answered_by_another(local_ray, boot):
     placement = RayPlacement(PlacementConfig(kind="ray"))
 
-    def request(name):
-        limits, prompt = SamplingParams(), np.zeros(1, np.int32)
-        return GenerateRequest(id=name, prompt_ids=prompt, sampling=limits, seed=0, session="s")
-
     async def work():
-        router = EngineRouter([await placement.spawn(Bare, boot) for _ in range(2)])
-        first = await router.call("generate", request("one"))
-        with pytest.raises(EngineFailure, match=r"engine rank 0 is gone, 1 of 2 engines are left"):
-            await router.call("generate", request("poison"))
-        second = await router.call("generate", request("two"))
+        engines = [await placement.spawn(Bare, boot) for _ in range(2)]
+        router = Router("engine", engines)
+        first = await router.call("where", session="s")
+        os.kill(engines[0].pid, signal.SIGKILL)
+        second = await router.call("where", session="s")
         return first != second, router.load
 
     assert using(placement, work) == (True, (0, 0))
+
+
+def test_an_actor_that_is_waited_for_is_heard_of_as_soon_as_its_process_ends(local_ray, boot):
+    placement = RayPlacement(PlacementConfig(kind="ray"))
+
+    async def work():
+        actor = await placement.spawn(Bare, boot)
+        assert placement.actors["rollout 0"] is actor
+        held = asyncio.ensure_future(actor.call("stay"))
+        await actor.call("ping")
+        os.kill(actor.pid, signal.SIGKILL)
+        await held
+
+    with pytest.raises(ActorGone, match="rollout 0 actor is gone"):
+        using(placement, work)
 
 
 def reserving(config, groups, wait_s=30.0):

@@ -3,6 +3,7 @@ import asyncio
 import pytest
 
 from axisrl.runtime.pool import GroupPlan, RolloutPool, gather_or_cancel
+from axisrl.runtime.supervisor import Post
 from axisrl.runtime.workers import Workers
 from axisrl.types import SamplingParams, Task
 
@@ -28,7 +29,7 @@ def plans(*sizes):
 
 def test_results_come_back_in_dispatch_order_whatever_finished_first():
     heard = []
-    workers = Workers([Worker()])
+    workers = Workers([Post("rollout 0", Worker())])
     pool = RolloutPool(workers, lambda summary, done, total: heard.append((done, total)))
     groups = asyncio.run(pool.play("train", plans(3, 2), SamplingParams()))
     assert [[one.id for one in group] for group in groups] == [
@@ -40,7 +41,7 @@ def test_results_come_back_in_dispatch_order_whatever_finished_first():
 
 def test_a_group_stays_on_one_worker_and_groups_are_spread():
     workers = [Worker(), Worker()]
-    pool = RolloutPool(Workers(workers), lambda *_: None)
+    pool = RolloutPool(Workers([Post("", one) for one in workers]), lambda *_: None)
     asyncio.run(pool.play("eval", plans(2, 2, 2), SamplingParams()))
     groups = [{name[:11] for name in worker.played} for worker in workers]
     assert groups == [{"eval-000010", "eval-000012"}, {"eval-000011"}]

@@ -67,7 +67,7 @@ async def episodes(boot, task, count, sampling):
     placement = InlinePlacement(store)
     engine = await placement.spawn(EngineActor, dataclasses.replace(boot, role="engine"))
     await engine.call("start")
-    worker = await placement.spawn(RolloutActor, boot, engine)
+    worker = await placement.spawn(RolloutActor, boot, {"engine": [engine]})
     played = await asyncio.gather(
         *(
             worker.call(

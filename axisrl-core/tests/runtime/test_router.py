@@ -1,15 +1,14 @@
 """Replicas behind a router: who serves what, and that nothing is left behind, however calls end."""
 
 import asyncio
-import pickle
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from axisrl.errors import EngineFailure, RunFailed
-from axisrl.runtime.router import EngineRouter
+from axisrl.errors import ActorGone, EngineFailure
+from axisrl.runtime.router import Router
 from axisrl.types import GenerateRequest, SamplingParams
 
 
@@ -18,10 +17,11 @@ class Replica:
 
     def __init__(self, name="engine"):
         self.name, self.seen, self.waiting, self.dead = name, [], [], False
+        self.killed = False
 
     async def call(self, method, *args):
         if self.dead:
-            raise RunFailed("the engine actor is gone", fix="see its log")
+            raise ActorGone("the engine actor is gone", fix="see its log")
         if method == "abort":
             self.seen.append(("abort", *args))
             return 1
@@ -29,9 +29,8 @@ class Replica:
         self.waiting.append(asyncio.get_running_loop().create_future())
         return await self.waiting[-1]
 
-    @property
-    def unanswered(self):
-        return [at for at, future in enumerate(self.waiting) if not future.done()]
+    def kill(self):
+        self.killed = True
 
 
 def asked(session, number=0):
@@ -45,7 +44,11 @@ def asked(session, number=0):
 
 
 def generate(router, session, number=0):
-    return asyncio.ensure_future(router.call("generate", asked(session, number)))
+    return asyncio.ensure_future(called(router, session, number))
+
+
+async def called(router, session, number=0):
+    return await router.call("generate", asked(session, number), session=session)
 
 
 async def settled():
@@ -59,7 +62,7 @@ def with_replicas(count, work):
     replicas = [Replica() for _ in range(count)]
 
     async def whole():
-        return await work(EngineRouter(replicas), *replicas)
+        return await work(Router("engine", replicas), *replicas)
 
     return asyncio.run(whole())
 
@@ -118,26 +121,28 @@ def test_a_released_session_is_forgotten_and_one_without_a_name_never_kept():
     with_replicas(1, work)
 
 
-def test_an_abort_goes_to_the_sessions_replica_and_nowhere_else():
+def test_a_session_is_told_something_where_it_is_and_nowhere_else():
     async def work(router, first, second):
         generate(router, "a")
         generate(router, "b")
         await settled()
-        assert await router.call("abort", "b") == 1
-        assert await router.call("abort", "stranger") == 0
+        assert await router.tell("b", "abort", "b") == 1
+        assert await router.tell("stranger", "abort", "stranger") is None
         assert ("abort", "b") in second.seen
         assert [entry for entry in first.seen if entry[0] == "abort"] == []
 
     with_replicas(2, work)
 
 
-def test_an_abort_of_all_reaches_every_replica_and_one_that_is_gone_counts_nothing():
-    async def work(router, first, second, third):
-        second.dead = True
-        assert await router.call("abort") == 2
-        assert first.seen == third.seen == [("abort", None)]
+def test_a_session_whose_replica_is_gone_cannot_be_told_anything():
+    async def work(router, replica):
+        generate(router, "a")
+        await settled()
+        replica.dead = True
+        assert await router.tell("a", "abort", "a") is None
+        assert router.sessions == {}
 
-    with_replicas(3, work)
+    with_replicas(1, work)
 
 
 def test_a_failed_request_raises_as_itself_and_leaves_no_load():
@@ -157,72 +162,104 @@ def test_a_request_that_ran_out_of_time_leaves_no_load():
     async def work(router, replica):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
-                await router.call("generate", asked("a"))
+                await called(router, "a")
         assert router.load == (0,)
 
     with_replicas(1, work)
 
 
-def test_a_replica_that_is_gone_fails_its_request_and_its_sessions_move():
+def test_calls_of_a_replica_that_is_gone_are_made_again_on_another_and_its_sessions_move():
     async def work(router, first, second):
-        for session in "abc":  # a and c live on the first
-            generate(router, session)
+        calls = [generate(router, session) for session in "abc"]  # a and c live on the first
         await settled()
         first.dead = True
-        with pytest.raises(EngineFailure, match=r"engine rank 0 is gone, 1 of 2 engines are left"):
-            await generate(router, "a", 1)
-        assert router.sessions == {"b": 1}
-        for session in "ca":
-            generate(router, session, 2)
+        for call in first.waiting:
+            call.set_exception(ActorGone("the engine actor is gone"))
         await settled()
-        assert second.seen[1:] == [("c", "c-2"), ("a", "a-2")]
-        assert router.load == (2, 3)  # what waits on the first ends by its own handle
+        assert router.sessions == {"a": 1, "b": 1, "c": 1}
+        for call in second.waiting:
+            call.set_result("done")
+        assert await asyncio.gather(*calls) == ["done"] * 3
+        assert router.load == (0, 0)
 
     with_replicas(2, work)
 
 
-def test_when_no_replica_is_left_the_error_says_so_and_why():
-    async def work(router, *replicas):
-        for replica in replicas:
-            replica.dead = True
-        said = []
-        for session in "abc":
-            with pytest.raises(EngineFailure) as caught:
-                await generate(router, session)
-            said.append(caught.value.message)
-        gone = "the engine actor is gone"
-        assert said[0] == f"engine rank 0 is gone, 1 of 2 engines are left: {gone}"
-        assert said[1] == f"engine rank 1 is gone, 0 of 2 engines are left: {gone}"
-        assert "0 of 2 engines are left" in said[2]
-        assert (router.load, router.sessions) == ((0, 0), {})
-
-    with_replicas(2, work)
-
-
-def test_an_engine_that_was_started_again_is_found_when_no_other_is_left():
+def test_with_no_replica_left_calls_wait_until_one_is_connected():
     async def work(router, replica):
         replica.dead = True
-        with pytest.raises(EngineFailure):
-            await generate(router, "a")
-        replica.dead = False
-        call = generate(router, "a", 1)
+        call = generate(router, "a")
         await settled()
-        replica.waiting[0].set_result("done")
+        assert not call.done()
+        router.connect(0, Replica())
+        await settled()
+        router._replicas[0].waiting[0].set_result("done")
         assert await call == "done"
 
     with_replicas(1, work)
 
 
-def test_a_router_passes_on_only_what_it_can_route():
+def test_a_call_that_takes_replicas_down_is_given_up_and_counted():
     async def work(router, replica):
-        with pytest.raises(AttributeError, match="update_weights is not routed"):
-            await router.call("update_weights", None)
+        call = generate(router, "a")
+        for _ in range(3):
+            await settled()
+            router._replicas[0].waiting[-1].set_exception(ActorGone("out of memory"))
+            await settled()
+            router.connect(0, Replica())
+        with pytest.raises(ActorGone, match="engine: a generate call took down 3 of them"):
+            await call
+        assert router.load == (0,)
 
     with_replicas(1, work)
 
 
-def test_a_router_travels_with_its_handles():
-    assert pickle.loads(pickle.dumps(EngineRouter([Replica(), Replica()]))).load == (0, 0)
+def test_calls_that_were_lost_twice_are_made_one_at_a_time():
+    async def work(router, replica):
+        calls = [generate(router, session) for session in "abc"]
+        for _ in range(2):
+            await settled()
+            for call in router._replicas[0].waiting:
+                call.set_exception(ActorGone("out of memory"))
+            await settled()
+            router.connect(0, Replica())
+        for count in (1, 2, 3):
+            await settled()
+            assert len(router._replicas[0].waiting) == count
+            router._replicas[0].waiting[-1].set_result("done")
+        assert await asyncio.gather(*calls) == ["done"] * 3
+
+    with_replicas(1, work)
+
+
+def test_a_late_word_of_a_replica_that_was_replaced_does_not_count_against_its_successor():
+    async def work(router, first, second):
+        calls = [generate(router, "a", number) for number in range(2)]
+        await settled()
+        first.waiting[0].set_exception(ActorGone("gone"))
+        await settled()
+        successor = Replica()
+        router.connect(0, successor)
+        first.waiting[1].set_exception(ActorGone("gone"))
+        await settled()
+        generate(router, "b")
+        await settled()
+        assert [session for session, _ in successor.seen] == ["b"]
+        for call in calls:
+            call.cancel()
+
+    with_replicas(2, work)
+
+
+def test_the_process_where_a_session_is_can_be_ended():
+    async def work(router, first, second):
+        generate(router, "a")
+        await settled()
+        router.end("a")
+        router.end("stranger")
+        assert (first.killed, second.killed) == (True, False)
+
+    with_replicas(2, work)
 
 
 ENDS = st.sampled_from(["answer", "fail", "die", "cancel", "abort"])
@@ -240,8 +277,8 @@ def test_whatever_happens_in_whatever_order_no_load_and_no_session_is_left(count
     async def play(router, session, ends):
         try:
             for number, _ in enumerate(ends):
-                await router.call("generate", asked(session, number))
-        except EngineFailure:
+                await called(router, session, number)
+        except (ActorGone, EngineFailure):
             pass
         finally:
             router.release(session)
@@ -264,6 +301,8 @@ def test_whatever_happens_in_whatever_order_no_load_and_no_session_is_left(count
             session, name = calls[at]
             end = episodes[int(session)][int(name.split("-")[1])]
             await finish(end, replica.waiting[at], plays[session], router)
+            if end == "die":
+                router.connect(replicas.index(replica), replica)
         await asyncio.gather(*plays.values(), return_exceptions=True)
         assert router.load == (0,) * count
         assert router.sessions == {}
@@ -273,12 +312,11 @@ def test_whatever_happens_in_whatever_order_no_load_and_no_session_is_left(count
 
 async def finish(end, future, play, router):
     if end == "abort":
-        await router.call("abort", None)
+        await router.tell("0", "abort", "0")
     if end in ("answer", "abort"):
         future.set_result("done")
     elif end == "cancel":
         play.cancel()
     else:
-        gone = RunFailed("gone") if end == "die" else EngineFailure("no")
-        future.set_exception(gone)
+        future.set_exception(ActorGone("gone") if end == "die" else EngineFailure("no"))
     await settled()

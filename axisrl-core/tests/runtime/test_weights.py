@@ -2,16 +2,20 @@ import asyncio
 
 import pytest
 
-from axisrl.errors import RunFailed, WeightSyncError
-from axisrl.runtime.weights import sync_weights
+from axisrl.errors import ActorGone, Irreplaceable, WeightSyncError
+from axisrl.runtime.supervisor import Post
+from axisrl.runtime.weights import Engines, sync_weights
 from axisrl.types import WeightAck, WeightUpdate
 
 
 class Trainer:
+    def __init__(self, transport="disk"):
+        self.transport = transport
+
     async def call(self, method, version):
         assert method == "weight_update"
         return WeightUpdate(
-            version=version, transport="disk", location="", tensors=(), checksum="abc"
+            version=version, transport=self.transport, location="", tensors=(), checksum="abc"
         )
 
 
@@ -60,11 +64,51 @@ def test_a_silent_engine_fails_within_its_time_out():
         sync(Engine(delay=60), timeout=0.01)
 
 
-def test_a_dead_engine_is_named_with_its_rank_and_both_versions():
-    class Dead:
-        async def call(self, method, update):
-            raise RunFailed("the engine 1 actor is gone", fix="see its log")
+class Gone:
+    async def call(self, method, update):
+        raise ActorGone("the actor is gone")
 
-    expected = r"rank 1, on version 2, cannot take version 3: the engine 1 actor is gone"
-    with pytest.raises(WeightSyncError, match=expected):
-        sync(Engine(), Dead())
+
+def test_a_frozen_model_that_is_gone_is_a_loss():
+    with pytest.raises(ActorGone):
+        sync(Engine(), Gone())
+
+
+def test_an_engine_that_died_is_waited_for_and_its_successor_gets_the_weights():
+    successor = Engine()
+
+    async def work():
+        post = Post("engine 0", Gone())
+        sync = asyncio.ensure_future(sync_weights(Trainer(), {"engine rank 0": post}, (2, 3), 5.0))
+        await asyncio.sleep(0)
+        post.fill(successor)
+        await sync
+
+    asyncio.run(work())
+    assert [update.version for update in successor.updates] == [3]
+
+
+def synced_then_caught_up(transport):
+    """What an engine is sent that is started after the others were synced."""
+    late = Engine()
+
+    async def work():
+        engines = Engines({"engine rank 0": Post("engine 0", Engine())}, 5.0)
+        await engines.catch_up("engine rank 0", late)
+        assert late.updates == []  # nothing was synced yet: it holds what the others hold
+        await engines.sync(Trainer(transport), (2, 3))
+        await engines.catch_up("engine rank 0", late)
+
+    asyncio.run(work())
+    return [update.version for update in late.updates]
+
+
+@pytest.mark.parametrize("transport", ["shared_memory", "disk"])
+def test_a_new_engine_catches_up_with_what_the_others_serve(transport):
+    assert synced_then_caught_up(transport) == [3]
+
+
+@pytest.mark.parametrize("transport", ["nccl", "cuda_ipc"])
+def test_weights_that_were_kept_nowhere_cannot_be_caught_up_with(transport):
+    with pytest.raises(Irreplaceable, match=f"version 3 was sent by {transport}"):
+        synced_then_caught_up(transport)

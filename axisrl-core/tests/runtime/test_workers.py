@@ -3,10 +3,9 @@
 import asyncio
 import logging
 
-import pytest
-
-from axisrl.errors import ActorGone, RunFailed
+from axisrl.errors import ActorGone
 from axisrl.runtime.rollout import RolloutRequest
+from axisrl.runtime.supervisor import Post
 from axisrl.runtime.workers import Workers
 from axisrl.types import Outcome, RolloutSummary, SamplingParams, Task
 
@@ -22,28 +21,23 @@ def request(group, member=0):
 
 
 class Worker:
-    """Dies of the rollouts in ``deadly``, and hangs in those in ``hanging``, with all it has."""
+    """Dies of the rollouts in ``deadly`` with all it has, and another one takes its place."""
 
-    def __init__(self, deadly=(), hanging=()):
-        self.deadly, self.hanging = deadly, hanging
-        self.gone = asyncio.Event()
-        self.hangs = False
-        self.played = []
+    def __init__(self, deadly, post=None):
+        self.deadly, self.post = deadly, post
+        self.gone = False
+        self.at_once = self.most = 0
 
-    async def call(self, method, *args):
-        if method == "ping":
-            if self.hangs:
-                await asyncio.Event().wait()
-            return True
-        (wanted,) = args
-        self.played.append(wanted.id)
-        if wanted.group in self.hanging:
-            self.hangs = True
-            await self.gone.wait()
-        if wanted.group in self.deadly:
-            self.gone.set()
+    async def call(self, method, wanted):
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
         await asyncio.sleep(0)
-        if self.gone.is_set():
+        if wanted.group in self.deadly and not self.gone:
+            self.gone = True
+            self.post.fill(Worker(self.deadly, self.post))
+        await asyncio.sleep(0)
+        self.at_once -= 1
+        if self.gone:
             raise ActorGone("the worker is gone")
         return RolloutSummary(
             id=wanted.id,
@@ -54,55 +48,62 @@ class Worker:
             reward=1.0,
         )
 
-    def kill(self):
-        self.gone.set()
+
+def staffed(*, deadly=(), slots=1):
+    """Workers, and the list of all that were ever there."""
+    posts, all_of_them = [], []
+    for slot in range(slots):
+        worker = Worker(deadly)
+        post = worker.post = Post(f"rollout {slot}", worker)
+        fill = post.fill
+        post.fill = lambda new, fill=fill: (all_of_them.append(new), fill(new))
+        posts.append(post)
+        all_of_them.append(worker)
+    return Workers(posts), all_of_them
 
 
-def play(requests, *, restarts=10, slots=1, lease_s=60.0, **kinds):
+def play(requests, **kinds):
     """Summaries by group, the Workers, and every worker there was."""
-    crew = []
 
     async def run():
-        def make():
-            crew.append(Worker(**kinds))
-            return crew[-1]
-
-        async def hire(slot):
-            return make()
-
-        workers = Workers([make() for _ in range(slots)], hire, restarts=restarts, lease_s=lease_s)
+        workers, crew = staffed(**kinds)
         found = await asyncio.gather(*(workers.play(one) for one in requests))
-        return {one.group: one for one in found}, workers
+        return {one.group: one for one in found}, workers, crew
 
-    found, workers = asyncio.run(run())
-    return found, workers, crew
+    return asyncio.run(run())
 
 
-def test_rollouts_of_a_worker_that_died_are_played_again_by_another():
+def test_rollouts_of_a_worker_that_died_are_played_again_by_its_successor():
     found, workers, crew = play([request(0), request(1), request(2)], deadly={1})
     assert found[0].reward == found[2].reward == 1.0
-    assert workers.replaced == len(crew) - 1
+    assert len(crew) > 1
     assert workers.reissued >= 1
 
 
 def test_a_rollout_that_keeps_taking_workers_down_is_given_up_and_its_task_named(caplog):
     with caplog.at_level(logging.WARNING):
-        found, workers, _ = play([request(0), request(1), request(2)], deadly={1})
+        found, workers, crew = play([request(0), request(1), request(2)], deadly={1})
     assert found[1].outcome == Outcome.HARNESS_ERROR
     assert found[1].error == "given up: it took down 3 workers"
     assert "task task-1 is quarantined" in caplog.text
-    assert workers.replaced == 3
+    assert workers.quarantined == ["task-1"]
+    assert len(crew) == 4
+
+
+def test_two_deadly_rollouts_do_not_take_an_innocent_one_with_them():
+    found, _, _ = play([request(number) for number in range(6)], deadly={1, 4})
+    lost = {group for group, one in found.items() if one.outcome == Outcome.HARNESS_ERROR}
+    assert lost == {1, 4}
+
+
+def test_what_was_lost_once_is_played_again_at_once_and_only_then_alone():
+    _, _, crew = play([request(number) for number in range(6)], deadly={1})
+    assert [worker.most for worker in crew[:3]] == [6, 6, 1]
 
 
 def test_a_quarantined_task_is_not_played_again():
     async def run():
-        crew = [Worker(deadly={1})]
-
-        async def hire(slot):
-            crew.append(Worker(deadly={1}))
-            return crew[-1]
-
-        workers = Workers(crew[:1], hire, restarts=10)
+        workers, crew = staffed(deadly={1})
         await workers.play(request(1))
         count = len(crew)
         again = await workers.play(request(1, member=1))
@@ -113,23 +114,11 @@ def test_a_quarantined_task_is_not_played_again():
     assert before == after
 
 
-def test_a_used_up_budget_ends_the_run_with_the_reason():
-    with pytest.raises(RunFailed, match=r"rollout\.worker_restarts 1 is used up: the worker is"):
-        play([request(1)], deadly={1}, restarts=1)
-
-
-def test_a_worker_that_does_not_answer_is_ended_and_its_rollouts_go_on():
-    found, workers, crew = play([request(0), request(1)], hanging={1}, lease_s=0.02)
-    assert found[0].reward == 1.0
-    assert found[1].outcome == Outcome.HARNESS_ERROR
-    assert workers.replaced == len(crew) - 1 == 3
-
-
-def test_workers_in_this_process_only_play():
+def test_a_task_that_was_quarantined_before_the_run_was_resumed_still_is():
     async def run():
-        workers = Workers([Worker()])
-        return await workers.play(request(0)), workers
+        workers, crew = staffed(deadly={1})
+        workers.quarantine(["task-1"])
+        return await workers.play(request(1)), len(crew)
 
-    summary, workers = asyncio.run(run())
-    assert summary.reward == 1.0
-    assert workers.replaced == 0
+    summary, count = asyncio.run(run())
+    assert (summary.error, count) == ("given up: its task is quarantined", 1)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from axisrl.errors import StoreError
+from axisrl.errors import StoreError, StoreLost
 from axisrl.types import Handle, Payload
 
 _OFF_LOOP_BYTES = 1 << 20
@@ -64,9 +64,9 @@ def require_store(handle: Handle, store: str) -> None:
         )
 
 
-def gone(handle: Handle, reason: str = "released, expired or never put") -> StoreError:
+def gone(handle: Handle, reason: str = "released, expired or never put") -> StoreLost:
     """The error for a handle without an array behind it."""
-    return StoreError(
+    return StoreLost(
         f"handle {handle.key} of {handle.owner} is not in {handle.store}: {reason}",
         fix="release a handle only after its last read, or raise its ttl_s",
     )
@@ -86,7 +86,7 @@ def read(handle: Handle, whole: Payload) -> Payload:
         )
     if handle.rows is None:
         if checksum(whole) != handle.checksum:
-            raise StoreError(
+            raise StoreLost(
                 f"handle {handle.key} of {handle.owner} is damaged: its bytes in {handle.store} "
                 "do not have its checksum"
             )

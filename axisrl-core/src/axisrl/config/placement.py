@@ -33,6 +33,11 @@ class PlacementConfig(Config):
     the value model has as many of its own."""
     rank_timeout_s: float = 300.0
     """Longest time trainer ranks wait for each other; then the missing one is named."""
+    restarts: int = 10
+    """Processes that may be lost between two checkpoints. An engine or a rollout worker is replaced
+    and its rollouts go on; for any other the run goes back to its newest checkpoint."""
+    lease_s: float = 60.0
+    """A process that does not answer for so long is ended, and counts as lost."""
     sync_timeout_s: float = 300.0
     """An engine that has not echoed new weights after this is an error naming the rank and both
     versions."""
@@ -41,4 +46,6 @@ class PlacementConfig(Config):
         at_least(0, gpus_engine=self.gpus_engine, gpus_trainer=self.gpus_trainer)
         at_least(0, cpus_per_actor=self.cpus_per_actor)
         at_least(1, engines=self.engines, trainer_ranks=self.trainer_ranks)
+        at_least(0, restarts=self.restarts)
         above_zero(sync_timeout_s=self.sync_timeout_s, rank_timeout_s=self.rank_timeout_s)
+        above_zero(lease_s=self.lease_s)

@@ -85,11 +85,6 @@ class RolloutConfig(Config):
     sampling: SamplingConfig = SamplingConfig()
     workers: int = 1
     """Rollout worker processes (``placement: ray``)."""
-    worker_restarts: int = 10
-    """Workers that may be replaced in a run, because they died or did not answer (``placement:
-    ray``); their rollouts are played again."""
-    lease_s: float = 60.0
-    """A worker that does not answer for so long while it plays is replaced (``placement: ray``)."""
     max_inflight: int = 64
     """Rollouts that run at once in one worker."""
     boot_timeout_s: float = 60.0
@@ -117,9 +112,7 @@ class RolloutConfig(Config):
             boot_timeout_s=self.boot_timeout_s,
             run_timeout_s=self.run_timeout_s,
             score_timeout_s=self.score_timeout_s,
-            lease_s=self.lease_s,
         )
-        at_least(0, worker_restarts=self.worker_restarts)
         if not 0 <= self.max_failed_fraction <= 1:
             raise ValueError(f"max_failed_fraction {self.max_failed_fraction} is not in [0, 1]")
 

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Mapping
@@ -48,6 +49,11 @@ class ActorBoot:
 class ActorHandle(Protocol):
     """A reference to an actor, wherever it lives; picklable when the actor is remote."""
 
+    @property
+    def pid(self) -> int:
+        """Id of the process it lives in, on its machine."""
+        ...
+
     async def call(self, method: str, *args: Any) -> Any:
         """Run a method there. Its exception is raised here as itself; a dead actor is
         ``ActorGone``."""
@@ -83,6 +89,10 @@ class Actor:
     async def ping(self) -> bool:
         """True, from an actor whose loop is not blocked."""
         return True
+
+    async def stay(self) -> None:
+        """Never returns: whoever waits for it hears at once when the process ends."""
+        await asyncio.Event().wait()
 
     def started(self) -> None:
         """Tell the plugins; the last line of every actor's constructor."""

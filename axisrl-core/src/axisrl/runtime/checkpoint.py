@@ -54,6 +54,8 @@ class RunState:
     """Where entropy control has moved the coefficient; None is where it starts."""
     reference_step: int = 0
     """Step whose policy the reference is; 0 is the model the run started from."""
+    quarantined: list[str] = field(default_factory=list)
+    """Tasks that are not played any more, because they took workers down."""
     loggers: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 

@@ -17,7 +17,6 @@ from axisrl.runtime.interrupt import Interrupted, unless_interrupted
 from axisrl.runtime.metrics import MetricWindow
 from axisrl.runtime.parts import RunParts
 from axisrl.runtime.trainer import StepReport
-from axisrl.runtime.weights import sync_weights
 from axisrl.types import Metric
 
 
@@ -94,8 +93,7 @@ class Controller:
         version = served + 1
         parts.loggers.progress("sync", 0, 1)
         with parts.spans.span("sync", step=parts.state.step):
-            timeout = parts.config.placement.sync_timeout_s
-            await sync_weights(self.learners.policy, parts.engines, (served, version), timeout)
+            await parts.engines.sync(self.learners.policy, (served, version))
             updates = parts.config.train.updates_per_sync
             parts.state = await self.learners.reset_reference(parts.state, updates)
         seconds = parts.spans.last["sync"]
@@ -116,6 +114,7 @@ class Controller:
         if state.step:
             values["train/tokens_total"] = state.tokens
             values["train/version"] = state.version
+            values |= parts.recoveries()
         if values:
             parts.loggers.scalars(state.step, values)
         parts.state = dataclasses.replace(state, pending=None)

@@ -1,14 +1,14 @@
 """Crew: every actor of a run, started in the order they need each other.
 
-Models are loaded before a worker can ask for a token. A run has the models its configuration and
-its loss ask for, and no other.
+1. Models are loaded before a worker can ask for a token. A run has the models its configuration and
+   its loss ask for, and no other.
+2. Engines and rollout workers keep their places: one that is gone is replaced, and every worker is
+   connected with the engines that are there.
 """
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from axisrl.config.schema import RunConfig
@@ -24,7 +24,10 @@ from axisrl.runtime.ranks import spawn_ranks
 from axisrl.runtime.recorder import RecorderActor
 from axisrl.runtime.replay import ReplayActor
 from axisrl.runtime.rollout import RolloutActor
+from axisrl.runtime.staff import Staff
+from axisrl.runtime.supervisor import Post, Supervisor
 from axisrl.runtime.trainer import TrainerActor, ValueActor
+from axisrl.runtime.weights import Engines
 from axisrl.runtime.workers import Workers
 
 
@@ -33,7 +36,7 @@ class Crew:
     """Handles of a run's actors."""
 
     learners: Learners | None
-    engines: Mapping[str, ActorHandle]
+    engines: Engines
     recorder: ActorHandle
     workers: Workers
     """Play rollouts; none where neither training nor evaluation plays any."""
@@ -44,52 +47,64 @@ class Crew:
     """The trainer's model, frozen, beside the engine."""
 
 
-async def hire(boot: ActorBoot, placement: Placement) -> Crew:
-    """Start every actor that the configuration asks for."""
+async def hire(boot: ActorBoot, placement: Placement, supervisor: Supervisor) -> Crew:
+    """Start every actor that the configuration asks for, and have it watched."""
     config, plays = boot.config, "engine" in boot.config.needs
     await placement.reserve(_groups(config))
     learners = await _learners(boot, placement) if "loss" in config.needs else None
     comparer = None
     if config.mode == "mismatch":
         comparer = await placement.spawn(ComparerActor, _role(boot, "trainer"), group="trainer")
-    served = {
-        f"engine rank {rank}": await placement.spawn(
-            EngineActor, _role(boot, "engine", rank), group="rollout"
-        )
-        for rank in range(config.placement.engines if plays else 0)
-    }
+    staff = Staff(placement)
+    engines = await _engines(boot, placement, staff, config.placement.engines if plays else 0)
     recorder = await placement.spawn(RecorderActor, _role(boot, "recorder"), group="workers")
     if learners:
         await learners.start()
     if comparer:
         await comparer.call("start")
-    await asyncio.gather(*(handle.call("start") for handle in served.values()))
-
-    async def worker(rank: int) -> ActorHandle:
-        role = _role(boot, "rollout", rank)
-        return await placement.spawn(RolloutActor, role, *served.values(), group="workers")
-
-    workers = Workers(
-        [await worker(rank) for rank in range(config.rollout.workers if plays else 0)],
-        worker if config.placement.kind == "ray" else None,
-        restarts=config.rollout.worker_restarts,
-        lease_s=config.rollout.lease_s,
+    await staff.start("engine")
+    await staff.employ(
+        config.rollout.workers if plays else 0,
+        lambda rank, peers: placement.spawn(
+            RolloutActor, _role(boot, "rollout", rank), peers, group="workers"
+        ),
     )
+    workers = Workers(staff.workers)
     players, replayer = workers, None
     if config.offline.rollouts:
         replayer = await placement.spawn(ReplayActor, _role(boot, "replay"), group="workers")
     elif config.mode == "train_offline":
         role = _role(boot, "conversations")
-        players = Workers([await placement.spawn(ConversationActor, role, group="workers")])
+        holder = await placement.spawn(ConversationActor, role, group="workers")
+        players = Workers([Post("conversations 0", holder)])
+    if config.placement.kind == "ray":
+        staff.watched_by(supervisor)
     return Crew(
         learners=learners,
-        engines=served,
+        engines=engines,
         recorder=recorder,
         workers=workers,
         players=players,
         replayer=replayer,
         comparer=comparer,
     )
+
+
+async def _engines(boot: ActorBoot, placement: Placement, staff: Staff, count: int) -> Engines:
+    """The engines' processes; their models are loaded when the staff starts them."""
+    posts: dict[str, Post] = {}
+    engines = Engines(posts, boot.config.placement.sync_timeout_s)
+
+    async def spawn(rank: int) -> ActorHandle:
+        return await placement.spawn(EngineActor, _role(boot, "engine", rank), group="rollout")
+
+    async def start(rank: int, engine: ActorHandle) -> None:
+        await engine.call("start")
+        await engines.catch_up(f"engine rank {rank}", engine)
+
+    for rank, post in enumerate(await staff.place("engine", count, spawn, start)):
+        posts[f"engine rank {rank}"] = post
+    return engines
 
 
 async def _learners(boot: ActorBoot, placement: Placement) -> Learners:

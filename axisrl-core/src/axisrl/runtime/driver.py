@@ -2,7 +2,9 @@
 
 1. Find the checkpoint, the model and the data, build the loggers: nothing is written before.
 2. Claim the folder, write its manifest, assemble the parts.
-3. Run the mode's loop until done, interrupted (SIGTERM, SIGINT) or failed.
+3. Run the mode's loop until done, interrupted (SIGTERM, SIGINT) or failed. When a process is lost
+   whose place nobody can take, all are started again and go on from the newest checkpoint, as a
+   resumed run would.
 4. However it ended: a checkpoint where the state is whole, the manifest's state, loggers finished,
    actors ended.
 
@@ -18,14 +20,14 @@ import dataclasses
 import logging
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from axisrl.config.load import LoadedConfig, make_folder, write_config
 from axisrl.config.schema import ModelConfig, RunConfig, Use
-from axisrl.errors import CheckpointError, PluginMismatch
+from axisrl.errors import ActorGone, CheckpointError, PluginMismatch, RankLost, StoreLost
 from axisrl.models import resolve_model
 from axisrl.plugins import Kind
 from axisrl.plugins.events import RunFinished, RunInfo
@@ -45,6 +47,8 @@ from axisrl.runtime.vocabulary import check_same_tokens
 from axisrl.types import ModelSpec
 
 _LOGGER = logging.getLogger("axisrl.run")
+_LOSSES = (ActorGone, RankLost, StoreLost)
+"""What a fresh start from the newest checkpoint makes good."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,8 @@ class _Driver:
         self._options = options
         self._run_dir = options.run_dir
         self._manifest: dict[str, Any] = {}
+        self._first: Mapping[str, dict[str, Any]] | None = None
+        """The loggers' state before the first step, once the run has been up."""
         self._report: tuple[str, ...] = ()
 
     async def run(self) -> RunResult:
@@ -88,13 +94,32 @@ class _Driver:
         with claimed(self._run_dir), _signals(interrupt):
             self._open_folder(resume[1] if resume else None)
             try:
-                outcome = await self._assembled(driver, resume, interrupt)
+                outcome = await self._attempts(driver, resume, interrupt)
             except BaseException as error:
                 self._close(driver.loggers, "failed", f"{type(error).__name__}: {error}")
                 raise
             self._close(driver.loggers, outcome, "")
         step = self._manifest["step"]
         return RunResult(outcome=outcome, run_dir=self._run_dir, step=step, report=self._report)
+
+    async def _attempts(
+        self,
+        driver: DriverSide,
+        resume: tuple[Path, RunState] | None,
+        interrupt: asyncio.Event,
+    ) -> Literal["completed", "interrupted"]:
+        while True:
+            try:
+                return await self._assembled(driver, resume, interrupt)
+            except _LOSSES as loss:
+                if self._first is None:
+                    raise  # it was never up: what is missing will be missing again
+                driver.budget.spend(loss, "checkpoint")
+                driver.loggers.finish("interrupted")
+                found = latest(self._run_dir)
+                resume = (found, read_state(found)) if found else None
+                where = f"to {found.name}" if found else "to its beginning"
+                _LOGGER.warning("the run goes back %s: %s", where, loss.message)
 
     async def _assembled(
         self,
@@ -104,18 +129,27 @@ class _Driver:
     ) -> Literal["completed", "interrupted"]:
         parts = await assemble(driver)
         try:
-            if resume:
-                await parts.resume(*resume)
-            self._start_loggers(parts, resume[1] if resume else None)
+            await parts.supervisor.guard(self._prepared(parts, resume))
             return await self._loop(LOOPS[self._config.mode](parts, interrupt))
         finally:
             self._manifest["step"] = parts.state.step
             await parts.close()
 
+    async def _prepared(self, parts: RunParts, resume: tuple[Path, RunState] | None) -> None:
+        again = self._first is not None
+        if resume:
+            await parts.resume(*resume)
+        elif again:
+            await parts.start_over()
+        state = resume[1] if resume else None
+        self._start_loggers(parts, state, state.loggers if state else self._first)
+        if not again:
+            self._first = dict(parts.loggers.state_dict())
+
     async def _loop(self, loop: RunLoop) -> Literal["completed", "interrupted"]:
         parts = loop.parts
         try:
-            await loop.run()
+            await parts.supervisor.guard(loop.run())
         except Interrupted:
             await parts.save()
             return "interrupted"
@@ -199,7 +233,12 @@ class _Driver:
             wishes["show_samples"] = self._options.show_samples
         return dataclasses.replace(use, options={**use.options, **wishes})
 
-    def _start_loggers(self, parts: RunParts, state: RunState | None) -> None:
+    def _start_loggers(
+        self,
+        parts: RunParts,
+        state: RunState | None,
+        states: Mapping[str, dict[str, Any]] | None,
+    ) -> None:
         info = RunInfo(
             name=self._manifest["name"],
             recipe=self._loaded.recipe,
@@ -208,7 +247,7 @@ class _Driver:
             config=self._loaded.tree,
             resumed_from=state.step if state else None,
         )
-        parts.loggers.start(info, state.loggers if state else None)
+        parts.loggers.start(info, states)
         self._plugins.run_started(info)
 
     def _close(self, loggers: LoggerGroup, outcome: str, error: str) -> None:

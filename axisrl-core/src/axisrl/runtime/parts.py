@@ -44,8 +44,10 @@ from axisrl.runtime.pool import RolloutPool
 from axisrl.runtime.replay import ReplaySource, check_folder
 from axisrl.runtime.sampler import TaskSampler
 from axisrl.runtime.spans import SpanLog
+from axisrl.runtime.supervisor import RestartBudget, Supervisor
 from axisrl.runtime.timeline import Timeline
-from axisrl.runtime.weights import sync_weights
+from axisrl.runtime.weights import Engines
+from axisrl.runtime.workers import Workers
 from axisrl.types import Metric, RolloutGroup, RolloutSummary
 
 _LOGGER = logging.getLogger("axisrl.run")
@@ -66,8 +68,9 @@ class RunParts:
     """None where nothing is learnt."""
     comparer: ActorHandle | None
     """Scores rollouts with the trainer's model, in ``mode: mismatch``."""
-    engines: Mapping[str, ActorHandle]
-    """Name in errors -> engine."""
+    engines: Engines
+    workers: Workers
+    supervisor: Supervisor
     recorder: ActorHandle
     source: WindowSource
     evaluator: Evaluator | None
@@ -95,7 +98,11 @@ class RunParts:
 
     async def save(self) -> None:
         """Write a checkpoint of the present state, unless the newest one holds it already."""
-        self.state = dataclasses.replace(self.state, loggers=dict(self.loggers.state_dict()))
+        self.state = dataclasses.replace(
+            self.state,
+            quarantined=self.workers.quarantined,
+            loggers=dict(self.loggers.state_dict()),
+        )
         if self.state == self.saved:
             return
         step = self.state.step
@@ -104,6 +111,8 @@ class RunParts:
             models = self.learners.saved(self.state) if self.learners else {}
             phase = partial(self.spans.span, step=step)
             path = await save_checkpoint(self.run_dir, self.state, models, keep=keep, phase=phase)
+        if self.saved is None or self.saved.step < self.state.step:
+            self.supervisor.budget.refill()
         self.saved = self.state
         self.plugins.checkpoint_saved(CheckpointSaved(step=self.state.step, path=path))
 
@@ -112,11 +121,15 @@ class RunParts:
         self.state = self.saved = state
         self.source.load_state_dict(state.source)
         self.source.version = state.version
+        self.workers.quarantine(state.quarantined)
         if self.learners:
             await self.learners.load(checkpoint, state)
-            timeout = self.config.placement.sync_timeout_s
-            await sync_weights(self.learners.policy, self.engines, (0, state.version), timeout)
+            await self.engines.sync(self.learners.policy, (0, state.version))
         await self.recorder.call("forget_after", state.step)
+
+    async def start_over(self) -> None:
+        """Bring the run folder back to the beginning of the run."""
+        await self.recorder.call("forget_after", 0)
 
     async def evaluate(self) -> dict[str, float]:
         """Measure the weights that the engines serve; ``eval/*`` and its time, nothing without
@@ -131,6 +144,17 @@ class RunParts:
         await self.release(result.rollouts)
         check_failures(result.rollouts, self.config.rollout.max_failed_fraction)
         return {**result.metrics, "time/eval_s": self.spans.last["evaluate"]}
+
+    def recoveries(self) -> dict[str, float]:
+        """``recovery/*``: what was lost and made good since this process began; nothing when
+        nothing was."""
+        losses = self.supervisor.budget.losses
+        found = {f"recovery/lost_{role}": float(count) for role, count in sorted(losses.items())}
+        if self.workers.reissued:
+            found["recovery/reissued_rollouts"] = float(self.workers.reissued)
+        if quarantined := self.workers.quarantined:
+            found["recovery/quarantined_tasks"] = float(len(quarantined))
+        return found
 
     def measure(self, window: Window) -> MetricWindow:
         """``reward/*`` and ``rollout/*`` of the window that was collected last, and how long that
@@ -166,8 +190,9 @@ class RunParts:
     async def close(self) -> None:
         """End the actors, then the placement, then the store; one failure does not keep the
         others."""
+        await _quietly("the supervisor", self.supervisor.close())
         await _quietly("the rollouts", self.source.close())
-        for engine in self.engines.values():
+        for engine in self.engines.posts.values():
             await _quietly("an engine", engine.call("stop"))
         if self.learners:
             await _quietly("the learners", self.learners.stop())
@@ -184,12 +209,13 @@ async def assemble(driver: DriverSide) -> RunParts:
     boot = driver.boot
     store: HandleStore = driver.build("store", boot.config.store, "store")
     placement: Placement | None = None
+    supervisor = Supervisor(driver.budget, boot.config.placement.lease_s)
     try:
         placement = make_placement(boot.config.placement, store)
-        crew = await hire(boot, placement)
+        crew = await hire(boot, placement, supervisor)
         border = driver.faults.border if driver.faults else None
         spans = SpanLog(boot.run_dir / "events.jsonl", border)
-        timeline = Timeline(spans, crew.engines)
+        timeline = Timeline(spans, crew.engines.posts)
         driver.timeline = timeline
         return RunParts(
             config=boot.config,
@@ -200,6 +226,8 @@ async def assemble(driver: DriverSide) -> RunParts:
             learners=crew.learners,
             comparer=crew.comparer,
             engines=crew.engines,
+            workers=crew.workers,
+            supervisor=supervisor,
             recorder=crew.recorder,
             source=driver.source(crew, store),
             evaluator=driver.evaluator(crew),
@@ -208,6 +236,7 @@ async def assemble(driver: DriverSide) -> RunParts:
             timeline=timeline,
         )
     except BaseException:
+        await supervisor.close()
         if placement is not None:
             await _quietly("the placement", placement.close())
         await _quietly("the store", store.close())
@@ -234,6 +263,7 @@ class DriverSide:
         self.timeline: Timeline | None = None
         """Draws rollouts once the run is assembled."""
         config, plan = boot.config, boot.config.eval
+        self.budget = RestartBudget(config.placement.restarts)
         check_folder(config, boot.run_dir)
         tasks = config.dataset if "dataset" in config.needs else None
         self._tasks = self._dataset(tasks, "dataset") if tasks else None

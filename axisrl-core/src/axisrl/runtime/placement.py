@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
@@ -24,6 +25,9 @@ from axisrl.runtime.places import RayPlaces, ResourceGroup
 class Placement(Protocol):
     """Starts actors and ends them all."""
 
+    actors: dict[str, ActorHandle]
+    """Role and rank, as in ``engine 0`` -> the newest actor that was started for them."""
+
     async def reserve(self, groups: Mapping[str, ResourceGroup]) -> None:
         """Set aside a place for every actor of these groups, before any is started.
 
@@ -32,9 +36,9 @@ class Placement(Protocol):
         ...
 
     async def spawn(
-        self, actor: type[Actor], boot: ActorBoot, *peers: ActorHandle, group: str = ""
+        self, actor: type[Actor], boot: ActorBoot, *args: Any, group: str = ""
     ) -> ActorHandle:
-        """Build ``actor(boot, store, *peers)`` in a place of ``group``, or anywhere; its
+        """Build ``actor(boot, store, *args)`` in a place of ``group``, or anywhere; its
         constructor's exception is raised here."""
         ...
 
@@ -54,9 +58,15 @@ class ActorHost:
         self._actor: Actor
         self._thread = ThreadPoolExecutor(max_workers=1)
 
-    async def build(self, actor: Callable[..., Actor], *args: Any) -> None:
-        """Construct ``actor(*args)`` in its thread (it may load a model)."""
+    @property
+    def pid(self) -> int:
+        """This process."""
+        return os.getpid()
+
+    async def build(self, actor: Callable[..., Actor], *args: Any) -> int:
+        """Construct ``actor(*args)`` in its thread (it may load a model); returns the process."""
         self._actor = await self._in_thread(actor, *args)
+        return self.pid
 
     async def call(self, method: str, *args: Any) -> Any:
         """Run a coroutine method on the loop, a plain one in the actor's thread."""
@@ -82,17 +92,19 @@ class InlinePlacement:
     def __init__(self, store: HandleStore) -> None:
         self._store = store
         self._hosts: list[ActorHost] = []
+        self.actors: dict[str, ActorHandle] = {}
 
     async def reserve(self, groups: Mapping[str, ResourceGroup]) -> None:
         """Everything fits into the one process there is."""
 
     async def spawn(
-        self, actor: type[Actor], boot: ActorBoot, *peers: ActorHandle, group: str = ""
+        self, actor: type[Actor], boot: ActorBoot, *args: Any, group: str = ""
     ) -> ActorHandle:
         """Build the actor in a thread of its own."""
         host = ActorHost()
         self._hosts.append(host)
-        await host.build(actor, boot, self._store, *peers)
+        await host.build(actor, boot, self._store, *args)
+        self.actors[_name(boot)] = host
         return host
 
     async def close(self) -> None:
@@ -106,9 +118,10 @@ class RayHandle:
     """An :class:`ActorHost` in another process; picklable, so actors can hold handles of each
     other."""
 
-    def __init__(self, host: Any, name: str) -> None:
+    def __init__(self, host: Any, name: str, pid: int) -> None:
         self._host = host
         self._name = name
+        self.pid = pid
 
     async def call(self, method: str, *args: Any) -> Any:
         """Run a method in the actor's process."""
@@ -135,6 +148,7 @@ class RayPlacement:
         self._ray = ray
         self._places = RayPlaces(config)
         self._hosts: list[Any] = []
+        self.actors: dict[str, ActorHandle] = {}
         self._owns_cluster = not ray.is_initialized()
         if self._owns_cluster:
             try:
@@ -154,17 +168,18 @@ class RayPlacement:
         await self._places.reserve(groups)
 
     async def spawn(
-        self, actor: type[Actor], boot: ActorBoot, *peers: ActorHandle, group: str = ""
+        self, actor: type[Actor], boot: ActorBoot, *args: Any, group: str = ""
     ) -> ActorHandle:
         """Start a process and build the actor in it."""
-        host = self._ray.remote(ActorHost).options(
+        hosts = self._ray.remote(ActorHost).options(
             **self._places.options(group),
             max_concurrency=10_000,  # the engine and the rollout slots bound what really runs
         )
-        self._hosts.append(host.remote())
-        name = f"{boot.role} {boot.rank}"
-        await _unwrapped(self._hosts[-1].build.remote(actor, boot, None, *peers), name)
-        return RayHandle(self._hosts[-1], name)
+        host, name = hosts.remote(), _name(boot)
+        self._hosts.append(host)
+        pid = await _unwrapped(host.build.remote(actor, boot, None, *args), name)
+        self.actors[name] = RayHandle(host, name, pid)
+        return self.actors[name]
 
     async def close(self) -> None:
         """Kill the actors, give their places back, and end the cluster if this run started it."""
@@ -176,6 +191,10 @@ class RayPlacement:
             self._ray.shutdown()
 
 
+def _name(boot: ActorBoot) -> str:
+    return f"{boot.role} {boot.rank}"
+
+
 async def _unwrapped(reference: Awaitable[Any], name: str) -> Any:
     """Await a Ray call; raise the actor's own exception instead of Ray's wrapper of it."""
     from ray.exceptions import RayActorError, RayTaskError
@@ -185,8 +204,9 @@ async def _unwrapped(reference: Awaitable[Any], name: str) -> Any:
     except RayTaskError as error:
         raise (error.cause if isinstance(error.cause, Exception) else error) from None
     except RayActorError as error:
+        why = str(error).strip().partition("\n")[0]
         raise ActorGone(
-            f"the {name} actor is gone: {error}", fix="see that process's log in Ray's session"
+            f"the {name} actor is gone: {why}", fix="see that process's log in Ray's session"
         ) from None
 
 

@@ -39,6 +39,11 @@ class RankedHandle:
         self._ranks = ranks
         self._grace_s = grace_s
 
+    @property
+    def pid(self) -> int:
+        """Rank 0's process."""
+        return self._ranks[0].pid
+
     async def call(self, method: str, *args: Any) -> Any:
         """Run a method on every rank and return rank 0's answer."""
         asked = self._ranks[:1] if method in _RANK_0 else self._ranks

@@ -31,8 +31,9 @@ from axisrl.runtime.chat import Conversation
 from axisrl.runtime.judging import HeldRewards, HeldVerifiers, Judging, offer_judges
 from axisrl.runtime.partial import continued, joined
 from axisrl.runtime.records import record_to_json
-from axisrl.runtime.router import EngineRouter
+from axisrl.runtime.router import Router
 from axisrl.runtime.seeds import derive_seed
+from axisrl.runtime.staff import Peers
 from axisrl.runtime.thin import short_error, short_id, short_parts
 from axisrl.types import (
     GenerateRequest,
@@ -92,14 +93,20 @@ class Episode:
 class RolloutActor(Actor):
     """Plays many episodes at once against one engine, or several that serve the same weights."""
 
-    def __init__(self, boot: ActorBoot, store: HandleStore | None, *engines: ActorHandle) -> None:
+    def __init__(self, boot: ActorBoot, store: HandleStore | None, peers: Peers) -> None:
+        """``peers``: kind -> its replicas; engines are there."""
         super().__init__(boot, store)
-        self._engine = EngineRouter(engines)
+        self._routers = {kind: Router(kind, replicas) for kind, replicas in peers.items()}
+        self._engine = self._routers["engine"]
         offer_judges(self)
         self._tokenizer = self.services["tokenizer"]
         self._slots = asyncio.Semaphore(boot.config.rollout.max_inflight)
         self._judging = Judging(boot, HeldVerifiers(self), HeldRewards(self))
         self.started()
+
+    async def connect(self, kind: str, rank: int, peer: ActorHandle) -> None:
+        """Call this replica of a kind from here on: the one before is gone."""
+        self._routers[kind].connect(rank, peer)
 
     async def play(self, request: RolloutRequest) -> RolloutSummary:
         """Play one episode to its end, whatever that is."""
@@ -185,7 +192,8 @@ class RolloutActor(Actor):
         partial, pieces = self.boot.config.schedule.partial, list[GenerateResult]()
         while True:
             part = continued(call, pieces)
-            result: GenerateResult = await at("engine", self._engine.call("generate", part))
+            work = self._engine.call("generate", part, session=part.session)
+            result: GenerateResult = await at("engine", work)
             if result.finish_reason != "abort":
                 break
             if partial == "off":
@@ -202,7 +210,7 @@ class RolloutActor(Actor):
         see that nobody waits any more. An engine that does not answer fails the next call."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
-                await at("engine", self._engine.call("abort", session))
+                await at("engine", self._engine.tell(session, "abort", session))
 
     async def _score(self, request: RolloutRequest, episode: Episode) -> None:
         rollout = Rollout(

@@ -1,39 +1,48 @@
-"""EngineRouter: several engine replicas that are called like one.
+"""Router: several replicas of one actor that are called like one, by whoever plays a rollout.
 
-1. Requests of one session go to one replica, where their prefix is cached; a session that is new
-   goes to the replica with the least requests under way.
-2. Every rollout worker has a router of its own, built from the handles: "least loaded" is by what
-   that worker sent.
-3. A replica whose actor is gone is left out while there is another, and its sessions move.
+1. Calls of one session go to one replica (an engine keeps its prefix in its cache); a session that
+   is new, and a call without one, goes to the replica with the fewest calls under way.
+2. Every rollout worker has routers of its own, built from handles: "fewest" is by what that worker
+   sent.
+3. A replica that is gone is left out, its sessions move, and its calls are made again elsewhere;
+   with no other left they wait until the driver connects another one in its place. A call that was
+   made twice in vain is then made beside no other such call, so that the one that takes replicas
+   down is found, and given up after ``ATTEMPTS``.
 
-It does not send a failed request again: the rollout ends, and its group goes on.
+It sets no time limit: callers do.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from axisrl.errors import EngineFailure, RunFailed
+from axisrl.errors import ActorGone
 from axisrl.runtime.actors import ActorHandle
-from axisrl.types import GenerateRequest, GenerateResult
+
+ATTEMPTS = 3
+"""Replicas that one call may take down."""
 
 
-class EngineRouter:
-    """An :class:`axisrl.runtime.actors.ActorHandle` of replicas that serve the same weights.
-    Belongs to one event loop."""
+class Router:
+    """Belongs to one event loop."""
 
-    def __init__(self, replicas: Sequence[ActorHandle]) -> None:
-        self._replicas = tuple(replicas)
+    def __init__(self, kind: str, replicas: Sequence[ActorHandle]) -> None:
+        """``kind``: what they are, in errors."""
+        self._kind = kind
+        self._replicas = list(replicas)
         self._load = [0] * len(self._replicas)
         self._homes: dict[str, int] = {}
         self._gone: set[int] = set()
+        self._connected = asyncio.Event()
+        self._alone = asyncio.Lock()
 
     @property
     def load(self) -> tuple[int, ...]:
-        """Requests under way, by replica."""
+        """Calls under way, by replica."""
         return tuple(self._load)
 
     @property
@@ -41,61 +50,76 @@ class EngineRouter:
         """Session -> its replica, until it is released."""
         return dict(self._homes)
 
-    async def call(self, method: str, *args: Any) -> Any:
-        """``generate`` or ``abort``, as an engine answers them."""
-        if method == "generate":
-            return await self._generate(*args)
-        if method == "abort":
-            return await self._abort(*args)
-        raise AttributeError(f"{method} is not routed: call the replica itself")
+    async def call(self, method: str, *args: Any, session: str = "") -> Any:
+        """Call a method of the session's replica, whichever that becomes.
+
+        Raises ``ActorGone`` when the call took down ``ATTEMPTS`` replicas; what a replica raises is
+        raised as itself.
+        """
+        for left in reversed(range(ATTEMPTS)):
+            async with contextlib.nullcontext() if left else self._alone:
+                try:
+                    return await self._call(method, args, session)
+                except ActorGone as gone:
+                    last = gone
+        raise ActorGone(f"{self._kind}: a {method} call took down {ATTEMPTS} of them") from last
+
+    async def tell(self, session: str, method: str, *args: Any) -> Any:
+        """Call a method of the replica where a session is; None when it is nowhere, or gone."""
+        home = self._homes.get(session)
+        if home is None:
+            return None
+        replica = self._replicas[home]
+        try:
+            return await replica.call(method, *args)
+        except ActorGone:
+            self._lose(home, replica)
+            return None
 
     def release(self, session: str) -> None:
         """Forget a session; to be called when its rollout is over, however it ended."""
         self._homes.pop(session, None)
 
-    async def _generate(self, request: GenerateRequest) -> GenerateResult:
-        index = self._home(request.session)
+    def connect(self, rank: int, replica: ActorHandle) -> None:
+        """Put another replica in the place of one that is gone."""
+        self._replicas[rank] = replica
+        self._gone.discard(rank)
+        self._connected.set()
+        self._connected = asyncio.Event()
+
+    def end(self, session: str) -> None:
+        """End the process of the replica where a session is."""
+        home = self._homes.get(session)
+        if home is not None:
+            self._replicas[home].kill()
+
+    async def _call(self, method: str, args: Sequence[Any], session: str) -> Any:
+        index = await self._home(session)
+        replica = self._replicas[index]
         self._load[index] += 1
         try:
-            result: GenerateResult = await self._replicas[index].call("generate", request)
-            return result
-        except RunFailed as dead:
-            self._lose(index)
-            others = len(self._replicas) - len(self._gone)
-            left = f"{others} of {len(self._replicas)} engines are left"
-            raise EngineFailure(f"engine rank {index} is gone, {left}: {dead.message}") from dead
+            return await replica.call(method, *args)
+        except ActorGone:
+            self._lose(index, replica)
+            raise
         finally:
             self._load[index] -= 1
 
-    async def _abort(self, session: str | None = None) -> int:
-        """A session that is not known runs nothing; without one, every replica ends all."""
-        if session is None:
-            everywhere = range(len(self._replicas))
-            return sum(await asyncio.gather(*(self._end(index, None) for index in everywhere)))
-        home = self._homes.get(session)
-        return 0 if home is None else await self._end(home, session)
-
-    async def _end(self, index: int, session: str | None) -> int:
-        """What ran on a replica that is gone is over."""
-        try:
-            ended: int = await self._replicas[index].call("abort", session)
-        except RunFailed:
-            self._lose(index)
-            return 0
-        return ended
-
-    def _home(self, session: str) -> int:
-        if session in self._homes:
-            return self._homes[session]
-        everywhere = range(len(self._replicas))
-        # With none left an actor that was started again in its place is found by asking it.
-        there = [index for index in everywhere if index not in self._gone] or everywhere
-        housed = Counter(self._homes.values())
-        index = min(there, key=lambda at: (self._load[at], housed[at], at))
-        if session:
+    async def _home(self, session: str) -> int:
+        while session not in self._homes:
+            there = [at for at in range(len(self._replicas)) if at not in self._gone]
+            if not there:
+                await self._connected.wait()
+                continue
+            housed = Counter(self._homes.values())
+            index = min(there, key=lambda at: (self._load[at], housed[at], at))
+            if not session:
+                return index
             self._homes[session] = index
-        return index
+        return self._homes[session]
 
-    def _lose(self, index: int) -> None:
+    def _lose(self, index: int, replica: ActorHandle) -> None:
+        if self._replicas[index] is not replica:
+            return  # another one is there already
         self._gone.add(index)
         self._homes = {session: at for session, at in self._homes.items() if at != index}

@@ -5,9 +5,43 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from axisrl.errors import RunFailed, WeightSyncError
+from axisrl.errors import ActorGone, Irreplaceable, WeightSyncError
 from axisrl.runtime.actors import ActorHandle
+from axisrl.runtime.supervisor import Post
 from axisrl.types import WeightAck, WeightUpdate
+
+_REREADABLE = ("shared_memory", "disk")
+"""Transports whose offer stays there to be read again, at least until the next but one."""
+
+
+class Engines:
+    """The engine replicas of a run, in their places, and the weights they serve."""
+
+    def __init__(self, posts: Mapping[str, Post], timeout_s: float) -> None:
+        """``posts``: name in errors -> place."""
+        self.posts = posts
+        self._timeout_s = timeout_s
+        self._served: WeightUpdate | None = None
+
+    async def sync(self, trainer: ActorHandle, versions: tuple[int, int]) -> None:
+        """Bring every engine to the trainer's weights, as :func:`sync_weights` does."""
+        update = await sync_weights(trainer, self.posts, versions, self._timeout_s)
+        self._served = update or self._served
+
+    async def catch_up(self, name: str, engine: ActorHandle) -> None:
+        """Bring a new engine, which holds the model the run started from, to what the others serve.
+
+        Raises ``Irreplaceable`` where that was not kept anywhere.
+        """
+        update = self._served
+        if update is None:
+            return
+        if update.transport not in _REREADABLE:
+            raise Irreplaceable(
+                f"{name} is gone, and version {update.version} was sent by {update.transport}, "
+                "which keeps nothing for another engine"
+            )
+        await _deliver(engine, f"{name}, started again,", update, self._timeout_s)
 
 
 async def sync_weights(
@@ -15,41 +49,54 @@ async def sync_weights(
     receivers: Mapping[str, ActorHandle],
     versions: tuple[int, int],
     timeout_s: float,
-) -> None:
-    """Bring every receiver (name -> an engine, or a frozen model) from the first of ``versions``,
-    which it holds, to the second. Without receivers nothing is offered.
+) -> WeightUpdate | None:
+    """Bring every receiver (name -> an engine's place, or a frozen model) from the first of
+    ``versions``, which it holds, to the second; returns what was offered. Without receivers nothing
+    is. An engine that takes the place of one that is gone gets the weights instead of it.
 
-    Raises ``WeightSyncError`` naming the receiver and both versions when one is late, dead, or
-    echoes another version or checksum.
+    Raises ``WeightSyncError`` naming the receiver and both versions when one is late or echoes
+    another version or checksum.
     """
     if not receivers:
-        return
+        return None
     held, version = versions
     update: WeightUpdate = await trainer.call("weight_update", version)
     await asyncio.gather(
         *(
-            _one(receiver, f"{name}, on version {held},", update, timeout_s)
+            _deliver(receiver, f"{name}, on version {held},", update, timeout_s)
             for name, receiver in receivers.items()
         )
     )
+    return update
 
 
-async def _one(receiver: ActorHandle, where: str, update: WeightUpdate, timeout_s: float) -> None:
+async def _deliver(
+    receiver: ActorHandle, where: str, update: WeightUpdate, timeout_s: float
+) -> None:
     try:
         async with asyncio.timeout(timeout_s):
-            ack: WeightAck = await receiver.call("update_weights", update)
+            ack = await _loaded(receiver, update)
     except TimeoutError:
         raise WeightSyncError(
             f"{where} did not confirm version {update.version} within {timeout_s:g} s",
             fix="check that it is alive; raise placement.sync_timeout_s for a slow disk",
         ) from None
-    except RunFailed as dead:
-        raise WeightSyncError(
-            f"{where} cannot take version {update.version}: {dead.message}", fix=dead.fix
-        ) from dead
     if ack.version != update.version or ack.checksum != update.checksum:
         raise WeightSyncError(
             f"{where} answered with version {ack.version} ({ack.checksum}), "
             f"the trainer sent {update.version} ({update.checksum})",
             fix="try another weight transport: this one lost or damaged what was sent",
         )
+
+
+async def _loaded(receiver: ActorHandle, update: WeightUpdate) -> WeightAck:
+    """The answer of whoever is in the place, now or once it is filled again."""
+    while isinstance(receiver, Post):
+        holder = receiver.handle
+        try:
+            ack: WeightAck = await holder.call("update_weights", update)
+            return ack
+        except ActorGone:
+            await receiver.successor(holder)
+    ack = await receiver.call("update_weights", update)
+    return ack
