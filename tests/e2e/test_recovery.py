@@ -1,5 +1,8 @@
 """Processes of a run that are killed: the run goes on by itself, and ends as if they never were."""
 
+import os
+import signal
+
 import pytest
 
 pytest.importorskip("ray")
@@ -8,7 +11,6 @@ SMOKE = ("gsm8k/grpo-cpu", "--smoke")
 SHORT = ("train.updates=5", "eval=null", "checkpoint.every=2")
 KILLER = '''
 import os
-import signal
 from pathlib import Path
 
 from axisrl.plugins import hookimpl
@@ -24,23 +26,25 @@ def axisrl_worker_started(worker):
 
 @hookimpl
 def axisrl_rollout_finished(event):
-    """Kill the newest process of an actor, once that rollout is home for the first time."""
-    for actor, rollout in KILLS:
-        done = FOLDER / f"{{actor}} killed at {{rollout}}"
+    """Signal the newest process of an actor, once that rollout is home for the first time."""
+    for number, actor, rollout in KILLS:
+        done = FOLDER / f"{{actor}} hit at {{rollout}}"
         if event.summary.id == rollout and not done.exists():
             done.touch()
-            os.kill(int((FOLDER / actor).read_text()), signal.SIGKILL)
+            os.kill(int((FOLDER / actor).read_text()), number)
 '''
 
 
 @pytest.fixture
 def killed(make_run, tmp_path):
-    """A run on Ray of which ``kills`` (actor, rollout) are killed when that rollout is home."""
+    """A run on Ray of which ``kills`` (signal, actor, rollout) are hit once that rollout is
+    home."""
 
     def make(kills, *overrides):
         (tmp_path / "pids").mkdir()
         plugin = tmp_path / "killer.py"
-        plugin.write_text(KILLER.format(folder=str(tmp_path / "pids"), kills=kills))
+        numbered = [(int(number), *what) for number, *what in kills]
+        plugin.write_text(KILLER.format(folder=str(tmp_path / "pids"), kills=numbered))
         started = ("placement=ray", "plugins=[killer]", *overrides)
         return make_run("killed", *SHORT, *started, recipe=(*SMOKE, "--plugin", str(plugin)))
 
@@ -54,10 +58,10 @@ def test_a_run_whose_every_process_is_killed_once_is_the_run_without_deaths(
     inline.whole()
     run = killed(
         [
-            ("engine 0", "train-000002-000"),
-            ("rollout 0", "train-000006-000"),
-            ("trainer 0", "train-000010-000"),
-            ("recorder 0", "train-000018-000"),
+            (signal.SIGKILL, "engine 0", "train-000002-000"),
+            (signal.SIGKILL, "rollout 0", "train-000006-000"),
+            (signal.SIGKILL, "trainer 0", "train-000010-000"),
+            (signal.SIGKILL, "recorder 0", "train-000018-000"),
         ]
     )
     output = run.whole()
@@ -68,3 +72,23 @@ def test_a_run_whose_every_process_is_killed_once_is_the_run_without_deaths(
     last = run.metrics()[-1]
     assert last["recovery/lost_engine"] == last["recovery/lost_rollout"] == 1
     assert last["recovery/lost_checkpoint"] == 2
+
+
+def test_processes_that_stop_answering_are_ended_and_the_run_goes_on(
+    make_run, same_run, killed, tmp_path
+):
+    inline = make_run("inline", *SHORT)
+    inline.whole()
+    run = killed(
+        [
+            (signal.SIGSTOP, "engine 0", "train-000002-000"),
+            (signal.SIGSTOP, "trainer 0", "train-000010-000"),
+        ],
+        "placement.lease_s=5",
+    )
+    output = run.whole()
+    same_run(run, inline)
+    assert "engine 0 is replaced: engine 0 did not answer for placement.lease_s 5 s" in output
+    assert "goes back to step-000002: trainer 0 did not answer for placement.lease_s 5" in output
+    pids = [int((tmp_path / "pids" / actor).read_text()) for actor in ("engine 0", "trainer 0")]
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)

@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import signal
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Protocol
 
 from axisrl.config.schema import PlacementConfig
@@ -63,10 +65,9 @@ class ActorHost:
         """This process."""
         return os.getpid()
 
-    async def build(self, actor: Callable[..., Actor], *args: Any) -> int:
-        """Construct ``actor(*args)`` in its thread (it may load a model); returns the process."""
+    async def build(self, actor: Callable[..., Actor], *args: Any) -> None:
+        """Construct ``actor(*args)`` in its thread (it may load a model)."""
         self._actor = await self._in_thread(actor, *args)
-        return self.pid
 
     async def call(self, method: str, *args: Any) -> Any:
         """Run a coroutine method on the loop, a plain one in the actor's thread."""
@@ -84,6 +85,16 @@ class ActorHost:
 
     async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+
+class RayHost(ActorHost):
+    """The remote object."""
+
+    def where(self) -> tuple[int, str]:
+        """Its process and node."""
+        import ray
+
+        return self.pid, ray.get_runtime_context().get_node_id()
 
 
 class InlinePlacement:
@@ -118,10 +129,11 @@ class RayHandle:
     """An :class:`ActorHost` in another process; picklable, so actors can hold handles of each
     other."""
 
-    def __init__(self, host: Any, name: str, pid: int) -> None:
+    def __init__(self, host: Any, name: str, where: tuple[int, str]) -> None:
+        """``where``: its process, and the node that runs it."""
         self._host = host
         self._name = name
-        self.pid = pid
+        self.pid, self._node = where
 
     async def call(self, method: str, *args: Any) -> Any:
         """Run a method in the actor's process."""
@@ -132,6 +144,9 @@ class RayHandle:
         import ray
 
         ray.kill(self._host)
+        # Ray asks the process itself to exit, and one that is stopped hears nothing.
+        if self._node == ray.get_runtime_context().get_node_id() and _is_host(self.pid):
+            os.kill(self.pid, signal.SIGKILL)
 
 
 class RayPlacement:
@@ -171,14 +186,14 @@ class RayPlacement:
         self, actor: type[Actor], boot: ActorBoot, *args: Any, group: str = ""
     ) -> ActorHandle:
         """Start a process and build the actor in it."""
-        hosts = self._ray.remote(ActorHost).options(
+        hosts = self._ray.remote(RayHost).options(
             **self._places.options(group),
             max_concurrency=10_000,  # the engine and the rollout slots bound what really runs
         )
         host, name = hosts.remote(), _name(boot)
         self._hosts.append(host)
-        pid = await _unwrapped(host.build.remote(actor, boot, None, *args), name)
-        self.actors[name] = RayHandle(host, name, pid)
+        await _unwrapped(host.build.remote(actor, boot, None, *args), name)
+        self.actors[name] = RayHandle(host, name, await _unwrapped(host.where.remote(), name))
         return self.actors[name]
 
     async def close(self) -> None:
@@ -189,6 +204,14 @@ class RayPlacement:
         self._places.close()
         if self._owns_cluster:
             self._ray.shutdown()
+
+
+def _is_host(pid: int) -> bool:
+    """Whether that process still is one that Ray runs, and not a later one of the same number."""
+    try:
+        return b"ray::" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _name(boot: ActorBoot) -> str:
