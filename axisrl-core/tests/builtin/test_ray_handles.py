@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from axisrl.config.base import NoConfig
-from axisrl.errors import EnvironmentProblem, StoreError
+from axisrl.errors import EnvironmentProblem, StoreError, StoreLost
 from axisrl.types import BuildContext
 
 
@@ -86,6 +86,26 @@ def test_a_handle_of_a_lost_node_is_an_error_that_names_it(run_store):
         asyncio.run(run_store.get(lost))
     assert asyncio.run(run_store.release([lost])) == 0
     assert asyncio.run(run_store.release([handle])) == 1
+
+
+def test_a_store_whose_processes_died_is_lost_and_says_so(tmp_path, local_ray):
+    import ray
+
+    store = build(tmp_path)
+    handle = asyncio.run(store.put(np.zeros(3), owner="driver"))
+    ray.kill(store._directory)  # the holders end with it
+
+    async def stats():
+        while True:
+            await store.stats()
+
+    with pytest.raises(StoreLost, match="core/ray is gone"):
+        asyncio.run(stats())
+    with pytest.raises(StoreLost, match=handle.key):
+        asyncio.run(store.get(handle))
+    with pytest.raises(StoreLost, match="core/ray is gone on node"):
+        asyncio.run(store.put(np.zeros(3), owner="driver"))
+    asyncio.run(store.close())
 
 
 def test_without_ray_the_error_says_what_to_use_instead(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 from axisrl.builtin import shm_handles
 from axisrl.builtin.config import SharedMemoryConfig
 from axisrl.builtin.shm_handles import SharedMemoryHandleStore
-from axisrl.errors import StoreError
+from axisrl.errors import StoreError, StoreLost
 from axisrl.types import BuildContext
 
 spawn = multiprocessing.get_context("spawn")
@@ -130,7 +130,7 @@ def test_close_leaves_no_file(tmp_path):
 def test_putting_after_the_driver_closed_the_run_names_the_folder(store, tmp_path):
     worker = build(tmp_path, tmp_path / "run")
     asyncio.run(store.close())
-    with pytest.raises(StoreError, match=r"lost its folder .*axisrl-"):
+    with pytest.raises(StoreLost, match=r"lost its folder .*axisrl-"):
         asyncio.run(worker.put(np.zeros(3), owner="w"))
     asyncio.run(worker.close())
 

@@ -22,7 +22,7 @@ import ray
 from axisrl.builtin import handles as shared
 from axisrl.builtin.memory_handles import Ledger
 from axisrl.config.base import NoConfig
-from axisrl.errors import EnvironmentProblem, StoreError
+from axisrl.errors import EnvironmentProblem, StoreError, StoreLost
 from axisrl.types import BuildContext, Handle, Payload, StoreStats
 
 _ID = "core/ray"
@@ -51,6 +51,8 @@ class RayHandleStore:
         try:
             holder = await self._holder(node)
             await holder.put.remote(key, array, owner, ttl_s)
+        except ray.exceptions.RayActorError as problem:
+            raise StoreLost(f"{_ID} is gone on node {node}: {_first(problem)}") from problem
         except ray.exceptions.RayError as problem:
             raise StoreError(
                 f"{_ID} cannot keep {array.nbytes} bytes on node {node}: {_first(problem)}",
@@ -138,7 +140,11 @@ class RayHandleStore:
             return []
         self._connect()
         answers = []
-        for holder in await self._directory.holders.remote():
+        try:
+            holders = await self._directory.holders.remote()
+        except ray.exceptions.RayActorError as problem:
+            raise StoreLost(f"{_ID} is gone: {_first(problem)}") from problem
+        for holder in holders:
             try:
                 answers.append(await getattr(holder, method).remote(*args))
             except ray.exceptions.RayError:

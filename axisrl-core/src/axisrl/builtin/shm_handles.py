@@ -25,7 +25,7 @@ import numpy as np
 
 from axisrl.builtin import handles as shared
 from axisrl.builtin.config import SharedMemoryConfig
-from axisrl.errors import StoreError
+from axisrl.errors import StoreError, StoreLost
 from axisrl.sharedfolder import SharedFolder
 from axisrl.types import BuildContext, Handle, Payload, StoreStats
 
@@ -110,7 +110,7 @@ class SharedMemoryHandleStore:
 
     def _full(self, size: int, problem: OSError) -> StoreError:
         if not self._folder.is_dir():
-            return StoreError(f"{_ID} lost its folder {self._folder}: the run's driver closed it")
+            return StoreLost(f"{_ID} lost its folder {self._folder}, with all that was in it")
         free = shutil.disk_usage(self._folder).free
         held = sum(item.size for item in self._items())
         return StoreError(
@@ -131,7 +131,7 @@ class SharedMemoryHandleStore:
         except FileNotFoundError:
             raise shared.gone(handle) from None
         if found != size:
-            raise StoreError(f"handle {handle.key} is damaged: {found} bytes instead of {size}")
+            raise StoreLost(f"handle {handle.key} is damaged: {found} bytes instead of {size}")
         flat = np.frombuffer(buffer, dtype) if size else np.frombuffer(bytes(1), np.uint8)[:0]
         return flat.view(dtype).reshape(handle.shape)
 
