@@ -46,6 +46,7 @@ from axisrl.runtime.workers import Workers
 from axisrl.types import (
     GenerateRequest,
     GenerateResult,
+    Handle,
     Outcome,
     RolloutSummary,
     SamplingParams,
@@ -162,7 +163,12 @@ class SimulatedWorker:
             reward=0.0,
             sampled_tokens=len(whole.ids),
             versions=(int(whole.versions.min()), int(whole.versions.max())),
+            trace=_NOWHERE,
         )
+
+
+_NOWHERE = Handle(store="none", key="", shape=(0,), dtype="|u1", owner="rollout-0", checksum=0)
+"""Nobody reads the simulated tokens."""
 
 
 class _Tasks:

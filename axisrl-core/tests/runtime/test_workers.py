@@ -1,13 +1,16 @@
 """Pitfall 11: what takes a worker down costs its own rollout, and siblings survive."""
 
 import asyncio
+import dataclasses
 import logging
 
-from axisrl.errors import ActorGone
+import pytest
+
+from axisrl.errors import ActorGone, ConfigError, StoreLost
 from axisrl.runtime.rollout import RolloutRequest
 from axisrl.runtime.supervisor import Post
 from axisrl.runtime.workers import Workers
-from axisrl.types import Outcome, RolloutSummary, SamplingParams, Task
+from axisrl.types import Handle, Outcome, RolloutSummary, SamplingParams, Task
 
 
 def request(group, member=0):
@@ -18,6 +21,9 @@ def request(group, member=0):
         member=member,
         sampling=SamplingParams(),
     )
+
+
+TRACE = Handle(store="s", key="k", shape=(1,), dtype="|u1", owner="o", checksum=0)
 
 
 class Worker:
@@ -39,14 +45,19 @@ class Worker:
         self.at_once -= 1
         if self.gone:
             raise ActorGone("the worker is gone")
-        return RolloutSummary(
-            id=wanted.id,
-            task_id=wanted.task.id,
-            group=wanted.group,
-            member=wanted.member,
-            outcome=Outcome.COMPLETED,
-            reward=1.0,
-        )
+        return played(wanted)
+
+
+def played(wanted):
+    return RolloutSummary(
+        id=wanted.id,
+        task_id=wanted.task.id,
+        group=wanted.group,
+        member=wanted.member,
+        outcome=Outcome.COMPLETED,
+        reward=1.0,
+        trace=TRACE,
+    )
 
 
 def staffed(*, deadly=(), slots=1):
@@ -122,3 +133,45 @@ def test_a_task_that_was_quarantined_before_the_run_was_resumed_still_is():
 
     summary, count = asyncio.run(run())
     assert (summary.error, count) == ("given up: its task is quarantined", 1)
+
+
+def answered(answer):
+    """What becomes of a rollout whose worker gives this answer, or raises it."""
+
+    class Odd:
+        async def call(self, method, wanted):
+            if isinstance(answer, Exception):
+                raise answer
+            return answer(played(wanted))
+
+    return asyncio.run(Workers([Post("rollout 0", Odd())]).play(request(1)))
+
+
+def changed(**fields):
+    return lambda summary: dataclasses.replace(summary, **fields)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (ValueError("no such index"), "raised ValueError: no such index"),
+        (lambda summary: {"reward": 1.0}, "answered with a dict, which is no summary"),
+        (lambda summary: None, "answered with a NoneType, which is no summary"),
+        (changed(id="train-000009-000"), "answered with train-000009-000, which was not asked for"),
+        (changed(member=3), "answered with train-000001-000, which was not asked for"),
+        (changed(reward=float("nan")), "answered with the reward nan"),
+        (changed(reward=None), "answered with no reward for a rollout that ended well"),
+        (changed(outcome=Outcome.TIMEOUT), "answered with a reward for outcome timeout"),
+        (changed(trace=None), "answered with a reward for a rollout without tokens"),
+    ],
+)
+def test_a_worker_that_raises_or_answers_garbage_costs_that_rollout_alone(answer, why):
+    lost = answered(answer)
+    assert (lost.id, lost.outcome, lost.reward) == ("train-000001-000", "harness_error", None)
+    assert lost.error == f"given up: rollout 0 {why}"
+
+
+@pytest.mark.parametrize("error", [ConfigError("wrong option"), StoreLost("nothing is kept")])
+def test_what_is_wrong_for_every_rollout_is_raised(error):
+    with pytest.raises(type(error), match=error.message):
+        answered(error)

@@ -5,6 +5,9 @@
    that the rollout that takes its workers down is found.
 2. A rollout that took down ``ATTEMPTS`` workers is given up as ``harness_error``, and its task is
    quarantined: named once, and not played again in this run.
+3. Whatever else a worker raises, and an answer that cannot be, costs that rollout alone
+   (``harness_error``). Errors that are wrong for every rollout (a configuration, a plugin, a store
+   that keeps nothing) end the run.
 
 It does not choose tasks, and it replaces nobody: :mod:`axisrl.runtime.supervisor` does.
 """
@@ -13,11 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Iterable, Sequence
 
-from axisrl.errors import ActorGone
+from axisrl.errors import ActorGone, AxisrlError
 from axisrl.runtime.rollout import RolloutRequest
 from axisrl.runtime.supervisor import Post
+from axisrl.runtime.thin import short_error
 from axisrl.types import Outcome, RolloutSummary
 
 _LOGGER = logging.getLogger("axisrl.workers")
@@ -72,7 +77,32 @@ class Workers:
         except ActorGone:
             await post.successor(worker)
             return None
+        except AxisrlError:
+            raise
+        except Exception as error:  # noqa: BLE001 - anything may break while foreign code plays
+            return _lost(request, f"{post.name} raised {type(error).__name__}: {error}")
+        if wrong := _impossible(summary, request):
+            return _lost(request, f"{post.name} answered with {wrong}")
         return summary
+
+
+def _impossible(answer: object, request: RolloutRequest) -> str:
+    """What is wrong with a worker's answer; empty when nothing is."""
+    if not isinstance(answer, RolloutSummary):
+        return f"a {type(answer).__name__}, which is no summary"
+    asked, got = (
+        (request.id, request.group, request.member),
+        (answer.id, answer.group, answer.member),
+    )
+    if asked != got:
+        return f"{answer.id}, which was not asked for"
+    if answer.reward is None:
+        return "no reward for a rollout that ended well" if answer.outcome.trainable else ""
+    if not math.isfinite(answer.reward):
+        return f"the reward {answer.reward}"
+    if not answer.outcome.trainable:
+        return f"a reward for outcome {answer.outcome}"
+    return "" if answer.trace else "a reward for a rollout without tokens"
 
 
 def _lost(request: RolloutRequest, why: str) -> RolloutSummary:
@@ -83,5 +113,5 @@ def _lost(request: RolloutRequest, why: str) -> RolloutSummary:
         member=request.member,
         outcome=Outcome.HARNESS_ERROR,
         reward=None,
-        error=f"given up: {why}",
+        error=short_error(f"given up: {why}"),
     )
