@@ -261,6 +261,17 @@ def warm():
 
 
 @pytest.fixture
+def command(tmp_path, warm):
+    """Starts any ``axisrl`` command; its output goes to ``out`` in the test's folder."""
+
+    def start(*arguments):
+        environment = {"AXISRL_OUTPUT_DIR": str(tmp_path)}
+        return Command(warm, arguments, environment, tmp_path / "out")
+
+    return start
+
+
+@pytest.fixture
 def make_run(tmp_path, warm):
     def make(name, *overrides, recipe=SMOKE):
         return Run(warm, tmp_path / name, recipe, overrides)

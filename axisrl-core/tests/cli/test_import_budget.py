@@ -24,6 +24,7 @@ COMMANDS = [
     ["--help"],
     ["--version"],
     ["run", "--help"],
+    ["chaos", "--help"],
     ["plugins", "--help"],
     ["plugins"],
     ["plugins", "list", "--json"],

@@ -21,15 +21,11 @@ from axisrl.runtime.faults import (
 
 
 class Actor:
-    """On another machine, unless it is given a process."""
+    """On another machine, unless it is said to be here."""
 
-    def __init__(self, process=None):
+    def __init__(self, pid=0):
         self.killed = 0
-        self.process = process
-
-    @property
-    def pid(self):
-        return self.process.pid if self.process else None
+        self.pid = pid
 
     def kill(self):
         self.killed += 1
@@ -47,9 +43,10 @@ def engine(edge="before", **options):
     return Fault(step=2, phase="train", edge=edge, target="engine", **options)
 
 
-def injector(tmp_path, *faults, store=None, **actors):
+def injector(tmp_path, *faults, store=None, here=False, **actors):
     made = Injector(FaultPlan(faults=faults, ledger=tmp_path / "faults.jsonl"))
-    made.aim({name.replace("_", " "): actor for name, actor in actors.items()}, store or Store())
+    named = {name.replace("_", " "): actor for name, actor in actors.items()}
+    made.aim(named, store or Store(), here=here)
     return made
 
 
@@ -98,12 +95,20 @@ def test_a_fault_that_finds_nobody_is_written_down_as_such(tmp_path):
 
 def test_a_process_is_ended_by_sigkill_and_one_that_is_gone_already_is_no_error(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    faults = injector(tmp_path, engine(), engine("after"), engine_0=Actor(process))
+    actor = Actor(process.pid)
+    faults = injector(tmp_path, engine(), engine("after"), here=True, engine_0=actor)
     faults.border("before", "train", 2)
     assert process.wait(timeout=10) == -signal.SIGKILL
     process.stdin.close()
     faults.border("after", "train", 2)
     assert victims(tmp_path) == ["engine 0", "engine 0"]
+    assert actor.killed == 0
+
+
+def test_an_actor_without_a_process_of_its_own_is_nobody_to_hit(tmp_path):
+    actor = Actor(os.getpid())
+    injector(tmp_path, engine(), here=True, engine_0=actor).border("before", "train", 2)
+    assert (victims(tmp_path), actor.killed) == ([""], 0)
 
 
 def test_the_driver_dies_after_the_ledger_says_so(tmp_path):

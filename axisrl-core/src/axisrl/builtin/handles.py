@@ -72,9 +72,9 @@ def gone(handle: Handle, reason: str = "released, expired or never put") -> Stor
     )
 
 
-def closed(store: str) -> StoreError:
+def closed(store: str) -> StoreLost:
     """The error for putting into a store after its ``close``."""
-    return StoreError(f"{store} is closed: the run is over")
+    return StoreLost(f"{store} is closed: the run is over")
 
 
 def read(handle: Handle, whole: Payload) -> Payload:

@@ -25,18 +25,18 @@ class Arguments:
     """YAML files and presets, in order."""
     plugins: tuple[str, ...]
     no_plugins: tuple[str, ...]
-    loggers: tuple[str, ...]
-    run_dir: Path | None
-    name: str | None
-    seed: int | None
-    resume: str | None
+    loggers: tuple[str, ...] = ()
+    run_dir: Path | None = None
+    name: str | None = None
+    seed: int | None = None
+    resume: str | None = None
     """None: a new run. Empty: ``--resume`` alone. Else the run to go on with."""
-    smoke: bool
-    dry_run: bool
-    plain: bool
-    overwrite: bool
-    allow_drift: bool
-    show_samples: int | None
+    smoke: bool = False
+    dry_run: bool = False
+    plain: bool = False
+    overwrite: bool = False
+    allow_drift: bool = False
+    show_samples: int | None = None
     faults: Path | None = None
     """A plan of faults (:mod:`axisrl.runtime.faults`)."""
     command: tuple[str, ...] = ()
@@ -63,7 +63,9 @@ class Arguments:
         return tuple(given)
 
 
-def refuse_unknown(words: Sequence[str], options: Sequence[str]) -> None:
+def refuse_unknown(
+    words: Sequence[str], options: Sequence[str], command: str = "axisrl run"
+) -> None:
     """Raise ``UsageError`` for a word that looks like an option and is neither one nor a setting.
 
     ``options`` are the known ones, for the nearest name.
@@ -72,10 +74,10 @@ def refuse_unknown(words: Sequence[str], options: Sequence[str]) -> None:
         if word.startswith("-") and not _SETTING.match(word):
             near = get_close_matches(word, options, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            fix = f"a setting is {word}=value; axisrl run --help lists the options"
+            fix = f"a setting is {word}=value; {command} --help lists the options"
             if word == "--debug":
-                fix = "it goes before the command: axisrl --debug run"
-            raise UsageError(f"axisrl run has no option {word}{hint}", fix=fix)
+                fix = f"it goes before the command: {command.replace(' ', ' --debug ')}"
+            raise UsageError(f"{command} has no option {word}{hint}", fix=fix)
 
 
 def settled(arguments: Arguments) -> Arguments:

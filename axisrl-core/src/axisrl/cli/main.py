@@ -17,6 +17,9 @@ from axisrl.errors import AxisrlError
 
 COMMANDS = {
     "run": LazyCommand("axisrl.cli.run:run", "Train a model with a recipe."),
+    "chaos": LazyCommand(
+        "axisrl.cli.chaos:chaos", "Kill parts of a run on purpose and see it survive."
+    ),
     "plugins": LazyCommand("axisrl.cli.plugins:plugins", "List, show and check plugins."),
     "config": LazyCommand("axisrl.cli.config:config", "Show what can be configured."),
     "runs": LazyCommand("axisrl.cli.runs:runs", "List runs, or show what one run learnt."),

@@ -76,7 +76,7 @@ def execute(arguments: Arguments) -> int:
     from axisrl.cli.target import Target, choose_target
     from axisrl.config.load import load_run
 
-    manager = _manager(arguments)
+    manager = manager_of(arguments)
     target: Target = choose_target(arguments)
     loaded = load_run(target.request, manager)
     loaded, folder = target.place(loaded)
@@ -91,7 +91,8 @@ def execute(arguments: Arguments) -> int:
     return _start(loaded, folder, manager, arguments, overwrite=overwrite)
 
 
-def _manager(arguments: Arguments) -> PluginManager:
+def manager_of(arguments: Arguments) -> PluginManager:
+    """The plugins that are there for a command line."""
     from axisrl.plugins.manager import PluginManager
     from axisrl.plugins.records import PluginOptions
 

@@ -14,6 +14,7 @@ It heals nothing. Plans are made by :mod:`axisrl.runtime.chaos`, or by hand.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
@@ -21,10 +22,11 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from axisrl.errors import UsageError
 from axisrl.protocols import HandleStore
+from axisrl.runtime.actors import ActorHandle
 
 Edge = Literal["before", "during", "after"]
 EDGES: tuple[Edge, ...] = ("before", "during", "after")
@@ -54,19 +56,6 @@ class FaultPlan:
     ledger: Path
 
 
-class Process(Protocol):
-    """An actor that can be ended alone."""
-
-    @property
-    def pid(self) -> int | None:
-        """Its process; None when that is on another machine, or this one."""
-        ...
-
-    def kill(self) -> None:
-        """End it at once."""
-        ...
-
-
 class Injector:
     """Makes the faults of a plan happen in this process's run."""
 
@@ -74,14 +63,16 @@ class Injector:
         done = {entry.fault for entry in read_ledger(plan.ledger)}
         self._left = [fault for fault in plan.faults if fault not in done]
         self._ledger = plan.ledger
-        self._actors: Mapping[str, Process] = {}
+        self._actors: Mapping[str, ActorHandle] = {}
         self._store: HandleStore | None = None
+        self._here = True
         self._waiting: dict[Fault, asyncio.TimerHandle] = {}
         self._closing: asyncio.Future[None] | None = None
 
-    def aim(self, actors: Mapping[str, Process], store: HandleStore) -> None:
-        """Know what can be hit: ``actors`` by name, ``engine 0``, those that live now."""
-        self._actors, self._store = actors, store
+    def aim(self, actors: Mapping[str, ActorHandle], store: HandleStore, *, here: bool) -> None:
+        """Know what can be hit: ``actors`` by name, as in ``engine 0``, those that live at that
+        time; ``here`` is whether all of them are on this machine."""
+        self._actors, self._store, self._here = actors, store, here
 
     def border(self, edge: Literal["before", "after"], phase: str, step: int) -> None:
         """To be called when a phase begins, and when it ended without an error."""
@@ -107,13 +98,25 @@ class Injector:
         elif name == "store" and self._store is not None:
             self._closing = asyncio.ensure_future(self._store.close())
         elif name:
-            _end(self._actors[name])
+            self._end(self._actors[name])
 
     def _victim(self, fault: Fault) -> str:
         if fault.target in ("driver", "store"):
             return fault.target
-        there = sorted(name for name in self._actors if name.split()[0] == fault.target)
+        there = sorted(
+            name
+            for name, actor in self._actors.items()
+            if name.partition(" ")[0] == fault.target and actor.pid != os.getpid()
+        )
         return there[fault.rank % len(there)] if there else ""
+
+    def _end(self, actor: ActorHandle) -> None:
+        """It may have died of itself by now."""
+        if not self._here:
+            actor.kill()
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(actor.pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,14 +164,3 @@ def _append(path: Path, entry: LedgerEntry) -> None:
         file.write(json.dumps(line) + "\n")
         file.flush()
         os.fsync(file.fileno())
-
-
-def _end(actor: Process) -> None:
-    """By the kernel where the process is on this machine; it may have died of itself by now."""
-    if actor.pid is None:
-        actor.kill()
-        return
-    try:
-        os.kill(actor.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return

@@ -213,6 +213,9 @@ async def assemble(driver: DriverSide) -> RunParts:
     try:
         placement = make_placement(boot.config.placement, store)
         crew = await hire(boot, placement, supervisor)
+        if driver.faults:
+            here = not boot.config.placement.address
+            driver.faults.aim(placement.actors, store, here=here)
         border = driver.faults.border if driver.faults else None
         spans = SpanLog(boot.run_dir / "events.jsonl", border)
         timeline = Timeline(spans, crew.engines.posts)
