@@ -89,7 +89,7 @@ def _command(command: click.Command, path: str, parent: click.Context | None) ->
 
 def _hooks() -> Iterator[str]:
     yield prose(inspect.getdoc(hookspecs) or "")
-    for cls in _classes_of(hookspecs):
+    for cls in (hookspecs.RegistrySpecs, hookspecs.LifecycleSpecs):
         yield f"## {cls.__name__}"
         yield prose(inspect.getdoc(cls) or "")
         for name, hook in vars(cls).items():
@@ -154,11 +154,6 @@ def _options(options: Iterable[Mapping[str, Any]]) -> str:
 
 def _default(value: Any) -> str:
     return "its own, below" if isinstance(value, dict) and len(value) > 1 else f"`{value!r}`"
-
-
-def _classes_of(module: Any) -> list[type]:
-    found = [each for each in vars(module).values() if inspect.isclass(each)]
-    return [each for each in found if each.__module__ == module.__name__]
 
 
 def first_party() -> list[str]:

@@ -42,7 +42,8 @@ def call(command: list[str], **variables: str) -> str:
 
 def axisrl(site: Path, *words: str) -> str:
     output = {"AXISRL_OUTPUT_DIR": str(site.parent / "outputs"), "OMP_NUM_THREADS": "1"}
-    return call([sys.executable, "-m", "axisrl", *words], PYTHONPATH=str(site), **output)
+    path = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))
+    return call([sys.executable, "-m", "axisrl", *words], PYTHONPATH=path, **output)
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +78,26 @@ def test_the_loss_of_the_page_trains_in_another_recipe(reinforce):
     axisrl(reinforce, "run", *words)
     (run,) = list_runs(reinforce.parent / "outputs")
     assert run.state == "completed"
+
+
+@pytest.fixture(scope="module")
+def recall(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("recall")
+    return installed(written("write-a-service.md", folder / "source"), folder / "site")
+
+
+def test_the_service_of_the_page_passes_its_conformance_checks(recall):
+    axisrl(recall, "plugins", "check", "recall")
+
+
+@pytest.mark.parametrize("placement", ["inline", "ray"])
+def test_the_environment_of_the_page_calls_the_service_in_a_run(recall, placement):
+    if placement == "ray":
+        pytest.importorskip("ray")
+    name = f"on-{placement}"
+    words = ("recall/grpo-cpu", "--plain", "--name", name, "train.updates=1")
+    axisrl(recall, "run", *words, f"placement={placement}")
+    (run,) = [run for run in list_runs(recall.parent / "outputs") if run.path.name == name]
+    assert run.state == "completed"
+    rollouts = RunFolder(run.path).rollouts("step", 1)
+    assert {row["summary"]["turns"] for row in rollouts} == {2}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -68,7 +69,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    path = filter(None, (str(folder), os.environ.get("PYTHONPATH")))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
     before = set(sys.modules)
     yield Site(folder)
     for name in set(sys.modules) - before:
@@ -141,7 +143,8 @@ def write_lines(path: Path, rows: list) -> None:
 TOY = """
 from axisrl.plugins import (
     AdvantageComponent, CommandComponent, DatasetComponent, EngineComponent, EnvComponent,
-    LossComponent, ModelComponent, RecipeComponent, TrainerComponent, VerifierComponent, hookimpl,
+    LossComponent, ModelComponent, RecipeComponent, ServiceComponent, TrainerComponent,
+    VerifierComponent, hookimpl,
 )
 
 @hookimpl
@@ -185,6 +188,13 @@ def axisrl_trainer_backends():
 @hookimpl
 def axisrl_models():
     return [ModelComponent(name="nano", target="{module}.parts:Nano", summary="A test model")]
+
+@hookimpl
+def axisrl_services():
+    return [
+        ServiceComponent(name="index", target="{module}.parts:Index",
+                         config="{module}.config:World"),
+    ]
 
 @hookimpl
 def axisrl_commands():

@@ -36,6 +36,7 @@ def test_an_option_that_does_nothing_is_refused_with_what_makes_it_idle(load, se
     [
         ("placement=ray", "rollout.workers=3", "placement.strategy=spread"),
         ("placement.engines=2",),
+        ("placement.verifiers=2", "placement.rewards=1"),
         ("kl.coef=0.1", "kl.estimator=k2", "kl.reset_every=5"),
         ("entropy.target=1.0", "entropy.step=0.1"),
         ("sampler=low_success", "sampler.floor=0.5", "sampler.memory=0.9"),
@@ -91,3 +92,41 @@ def test_what_is_set_beside_a_mode_that_does_not_use_it_is_refused(load, mode, s
     with pytest.raises(ConfigError) as caught:
         load("toy/base", f"mode={mode}", setting, "eval.dataset=toy/tasks")
     assert f"{what} has no effect with mode {mode}" in str(caught.value)
+
+
+OFFLINE = ("mode=train_offline", "dataset=core/tasks", "dataset.path=a.jsonl", "loss=core/sft")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["placement.engines 2", "placement.verifiers 1", "placement.rewards 1", "rollout.workers 3"],
+)
+def test_what_plays_rollouts_is_refused_in_a_run_that_plays_none(load, setting):
+    with pytest.raises(ConfigError) as caught:
+        load("toy/base", *OFFLINE, "placement=ray", setting.replace(" ", "="))
+    assert f"{setting} has no effect with mode train_offline" in caught.value.message
+
+
+def test_a_run_that_reads_rollouts_to_compare_plays_none_either(load):
+    replay = ("mode=mismatch", "offline.rollouts=runs/a")
+    with pytest.raises(ConfigError, match=r"engines 2 has no effect with offline.rollouts runs/a"):
+        load("toy/base", *replay, "placement.engines=2")
+    load("toy/base", "mode=mismatch", "placement.engines=2")
+
+
+def test_learning_offline_with_an_evaluation_plays(load):
+    load("toy/base", *OFFLINE, "eval.dataset=toy/tasks", "placement.engines=2")
+
+
+def test_processes_that_judge_need_a_verifier(load):
+    with pytest.raises(ConfigError, match=r"placement.verifiers 2 has no effect with verifiers"):
+        load(
+            "toy/base", "placement.verifiers=2", "verifiers.exact=null", "rewards.main=core/length"
+        )
+
+
+@pytest.mark.parametrize("mode", ["rollout", "eval"])
+def test_ranks_and_gpus_of_trainers_are_refused_where_nothing_is_trained(load, mode):
+    for setting in ("placement.trainer_ranks=2", "placement.gpus_trainer=1"):
+        with pytest.raises(ConfigError, match=f"has no effect with mode {mode}"):
+            load("toy/base", f"mode={mode}", "placement=ray", setting, "eval.dataset=toy/tasks")

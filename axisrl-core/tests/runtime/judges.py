@@ -2,7 +2,10 @@
 shows what it was given."""
 
 import asyncio
+import os
+import threading
 from dataclasses import dataclass
+from pathlib import Path
 
 from axisrl.config.base import Config
 from axisrl.plugins import RewardComponent, VerifierComponent, hookimpl
@@ -20,7 +23,12 @@ def axisrl_rewards():
 
 @hookimpl
 def axisrl_verifiers():
-    return [VerifierComponent(name="reads", target=f"{__name__}:Reads")]
+    gate = f"{__name__}:GateConfig"
+    return [
+        VerifierComponent(name="reads", target=f"{__name__}:Reads"),
+        VerifierComponent(name="blocks", target=f"{__name__}:Blocks"),
+        VerifierComponent(name="gate", target=f"{__name__}:Gate", config=gate),
+    ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,3 +76,31 @@ class Reads:
 
     async def verify(self, task, rollout):
         return Verdict(score=1.0, passed=True, detail=self._environ.get("JUDGE_KEY", ""))
+
+
+class Blocks:
+    """Never awaits, and never comes back."""
+
+    def __init__(self, config, context):
+        pass
+
+    async def verify(self, task, rollout):
+        threading.Event().wait()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GateConfig(Config):
+    folder: str
+
+
+class Gate:
+    """Says in ``folder`` which process judges, and goes on once the file ``open`` is there."""
+
+    def __init__(self, config, context):
+        self._folder = Path(config.folder)
+
+    async def verify(self, task, rollout):
+        (self._folder / f"{os.getpid()}.pid").touch()
+        while not (self._folder / "open").exists():
+            await asyncio.sleep(0.01)
+        return Verdict(score=1.0, passed=True)

@@ -3,12 +3,15 @@ without end."""
 
 import asyncio
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.crew import hire
 from axisrl.types import ModelSpec
+
+SHELF = Path(__file__).with_name("shelf.py")
 
 
 class Silent:
@@ -25,10 +28,12 @@ class Watches:
     """A supervisor that remembers whom it was given, and who would be replaced."""
 
     def __init__(self):
-        self.replaced, self.irreplaceable = set(), set()
+        self.replaced, self.irreplaceable, self.pooled = set(), set(), set()
 
     def watch(self, post, refill=None):
         (self.irreplaceable if refill is None else self.replaced).add(post.name)
+        if post.pooled:
+            self.pooled.add(post.name)
 
 
 class Recording:
@@ -36,7 +41,7 @@ class Recording:
 
     def __init__(self, needs=()):
         self.needs, self.places, self.started, self.gpus = needs, Counter(), Counter(), {}
-        self.actors = {}
+        self.actors, self.peers = {}, {}
 
     async def reserve(self, groups):
         for name, group in groups.items():
@@ -46,6 +51,7 @@ class Recording:
     async def spawn(self, actor, boot, *peers, group=""):
         self.started[group] += 1
         self.actors[f"{boot.role} {boot.rank}"] = None
+        self.peers[f"{boot.role} {boot.rank}"] = peers[0] if peers else {}
         assert self.started[group] <= self.places[group], f"no place is left in group {group!r}"
         return Silent(self.needs)
 
@@ -56,7 +62,7 @@ def hired(stage, model_folder, tmp_path):
     it."""
 
     def hired(*overrides, needs=()):
-        loaded, manager = stage.load(*overrides)
+        loaded, manager = stage.load(*overrides, plugins=[SHELF])
         model = ModelSpec(name="m", path=model_folder)
         boot = ActorBoot(
             role="driver",
@@ -86,6 +92,16 @@ REFERENCE = frozenset({"reference_logprobs"})
         (VALUE, (), {"trainer": 2, "rollout": 1, "workers": 2}),
         ((*VALUE, "kl.coef=0.1"), REFERENCE, {"trainer": 3, "rollout": 1, "workers": 2}),
         ((), REFERENCE, {"trainer": 1, "reference": 1, "rollout": 1, "workers": 2}),
+        (
+            ("placement.verifiers=2", "placement.rewards=3"),
+            (),
+            {"trainer": 1, "rollout": 1, "workers": 2, "verifier": 2, "reward": 3},
+        ),
+        (
+            ("services.wiki={use: shelf/shelf, replicas: 2}",),
+            (),
+            {"trainer": 1, "rollout": 1, "workers": 2, "service-wiki": 2},
+        ),
     ],
 )
 def test_every_group_has_as_many_places_as_actors(hired, overrides, needs, groups):
@@ -97,7 +113,27 @@ def test_every_group_has_as_many_places_as_actors(hired, overrides, needs, group
 def test_engines_and_models_get_their_own_share_of_gpus(hired):
     shares = ("placement.gpus_engine=2", "placement.gpus_trainer=0.5")
     _, placement, _ = hired("placement=ray", *shares, needs=REFERENCE)
-    assert placement.gpus == {"trainer": 0.5, "rollout": 2, "workers": 0, "reference": 0.5}
+    shared = {"trainer": 0.5, "rollout": 2, "reference": 0.5}
+    assert {name: gpus for name, gpus in placement.gpus.items() if gpus} == shared
+
+
+def test_replicas_of_a_service_get_their_own_share_of_gpus(hired):
+    _, placement, _ = hired("placement=ray", "services.wiki={use: shelf/shelf, gpus: 0.25}")
+    assert placement.gpus["service-wiki"] == 0.25
+
+
+def test_a_run_that_plays_nothing_starts_no_service(hired):
+    offline = ("mode=train_offline", "loss=core/sft", "eval=null")
+    _, placement, _ = hired(*offline, "services.wiki=shelf/shelf")
+    assert placement.started["service-wiki"] == placement.places["service-wiki"] == 0
+
+
+def test_services_are_there_before_those_who_call_them(hired):
+    _, placement, _ = hired("placement.verifiers=1", "services.wiki=shelf/shelf")
+    order = list(placement.actors)
+    assert order.index("service-wiki 0") < order.index("verifier 0") < order.index("rollout 0")
+    assert list(placement.peers["verifier 0"]) == ["service-wiki"]
+    assert list(placement.peers["rollout 0"]) == ["engine", "service-wiki", "verifier"]
 
 
 def test_engines_are_named_by_rank(hired):
@@ -110,6 +146,13 @@ def test_on_ray_every_actor_is_watched_and_engines_and_workers_are_replaced(hire
     _, _, watches = hired("placement=ray", *sizes, *VALUE)
     assert watches.replaced == {"engine 0", "engine 1", "rollout 0", "rollout 1"}
     assert watches.irreplaceable == {"trainer 0", "value 0", "recorder 0"}
+
+
+def test_judges_and_services_are_replaced_at_their_callers_cost(hired):
+    judges = ("placement.verifiers=2", "placement.rewards=1", "services.wiki=shelf/shelf")
+    _, _, watches = hired("placement=ray", *judges)
+    assert watches.pooled == {"verifier 0", "verifier 1", "reward 0", "service-wiki 0"}
+    assert watches.pooled < watches.replaced
 
 
 def test_what_lives_in_this_process_is_not_watched(hired):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from axisrl.errors import ActorGone, EngineFailure
+from axisrl.errors import ActorGone, ActorStuck, EngineFailure
 from axisrl.runtime.router import Router
 from axisrl.types import GenerateRequest, SamplingParams
 
@@ -320,3 +320,34 @@ async def finish(end, future, play, router):
     else:
         future.set_exception(ActorGone("gone") if end == "die" else EngineFailure("no"))
     await settled()
+
+
+class OneProcess:
+    """While the call ``b`` is on it nobody gets an answer, and everybody ends it."""
+
+    def __init__(self):
+        self.now = []
+
+    async def call(self, method, name):
+        self.now.append(name)
+        await asyncio.sleep(0)
+        beside = list(self.now)
+        self.now.remove(name)
+        if "b" in beside:
+            raise ActorStuck("no answer")
+        return f"{name} done"
+
+
+def test_calls_that_one_kept_waiting_are_made_again_without_it_and_it_fails():
+    async def work():
+        process = OneProcess()
+        router = Router("verifier", [process])
+        calls = [asyncio.ensure_future(router.call("answer", name)) for name in "abc"]
+        while not all(call.done() for call in calls):
+            router.connect(0, process)
+            await asyncio.sleep(0)
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    first, stuck, last = asyncio.run(work())
+    assert (first, last) == ("a done", "c done")
+    assert isinstance(stuck, ActorStuck)

@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 from axisrl.errors import ActorGone
-from axisrl.runtime.staff import Staff
+from axisrl.runtime.staff import Kind, Staff
 from axisrl.runtime.supervisor import RestartBudget, Supervisor
 
 
@@ -32,13 +32,17 @@ class Stage:
         self.placement = SimpleNamespace(actors={})
         self.staff = Staff(self.placement)
         self.supervisor = Supervisor(RestartBudget(10), 60.0)
-        self.held = {"engine": asyncio.Event(), "rollout": asyncio.Event()}
+        self.held = {name: asyncio.Event() for name in ("engine", "judge", "rollout")}
         for event in self.held.values():
             event.set()
 
-    async def engine(self, rank):
+    async def engine(self, rank, peers):
         await self.held["engine"].wait()
         return self._placed(f"engine {rank}", Actor())
+
+    async def judge(self, rank, peers):
+        await self.held["judge"].wait()
+        return self._placed(f"judge {rank}", Actor(peers))
 
     async def worker(self, rank, peers):
         await self.held["rollout"].wait()
@@ -52,8 +56,12 @@ class Stage:
         engine.started = True
 
     async def up(self):
-        self.engines = await self.staff.place("engine", 2, self.engine, self.started)
+        self.engines = await self.staff.place(
+            "engine", 2, Kind(spawn=self.engine, start=self.started)
+        )
         await self.staff.start("engine")
+        judge = Kind(spawn=self.judge, start=self.started, calls=("engine",))
+        self.judges = await self.staff.place("judge", 1, judge)
         await self.staff.employ(2, self.worker)
         self.staff.watched_by(self.supervisor)
 
@@ -125,5 +133,42 @@ def test_an_engine_that_comes_after_both_died_is_connected_with_the_new_worker()
             await asyncio.sleep(0)
         assert worker.peers["engine"][0] is stage.engines[0].handle
         assert not stage.engines[0].handle.gone.is_set()
+
+    on_stage(work)
+
+
+def test_a_peer_that_calls_others_is_connected_with_one_that_took_anothers_place():
+    async def work(stage):
+        engine = await stage.lose(stage.engines[1])
+        judge = stage.judges[0].handle
+        assert judge.peers == {"engine": [stage.engines[0].handle, engine]}
+
+    on_stage(work)
+
+
+def test_a_new_peer_is_built_with_what_it_calls_and_callers_are_told_of_it():
+    async def work(stage):
+        engine = await stage.lose(stage.engines[0])
+        judge = await stage.lose(stage.judges[0])
+        assert judge.peers == {"engine": [engine, stage.engines[1].handle]}
+        assert stage.staff.workers[1].handle.peers["judge"] == [judge]
+        assert "judge" not in judge.peers
+
+    on_stage(work)
+
+
+def test_what_was_replaced_while_a_peer_that_calls_it_started_is_connected_with_it():
+    async def work(stage):
+        stage.held["judge"].clear()
+        post = stage.judges[0]
+        dead = post.handle
+        dead.kill()
+        engine = await stage.lose(stage.engines[0])
+        assert post.handle is dead
+        stage.held["judge"].set()
+        judge = await stage.supervisor.guard(post.successor(dead))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert judge.peers["engine"][0] is engine
 
     on_stage(work)

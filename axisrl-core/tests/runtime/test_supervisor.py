@@ -163,3 +163,29 @@ def test_guarded_work_gives_its_result_and_its_own_error():
         return await supervisor.guard(asyncio.sleep(0, "done"))
 
     assert supervised(work) == "done"
+
+
+def test_a_pooled_actor_may_be_silent_and_its_loss_costs_nothing():
+    async def work(supervisor):
+        first, second = Actor(), Actor()
+        first.hangs = True
+        post = Post("verifier 0", first, pooled=True)
+        supervisor.watch(post, refilling(post, [second]))
+        await asyncio.sleep(0.05)  # several leases
+        assert not first.killed
+        first.kill()  # by a caller that got no answer
+        return await supervisor.guard(post.successor(first)) is second, supervisor.budget.losses
+
+    assert supervised(work, restarts=0, lease_s=0.01) == (True, {"verifier": 1})
+
+
+def test_a_pooled_actor_whose_successors_do_not_even_start_is_paid_for():
+    async def work(supervisor):
+        first = Actor()
+        post = Post("service-wiki 0", first, pooled=True)
+        supervisor.watch(post, refilling(post, [ActorGone("died young")] * 3))
+        first.gone.set()
+        await supervisor.guard(post.successor(first))
+
+    with pytest.raises(RunFailed, match=r"died young; placement\.restarts 2 is used up"):
+        supervised(work, restarts=2)

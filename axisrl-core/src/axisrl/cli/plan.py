@@ -46,8 +46,14 @@ def _actors(config: RunConfig) -> list[tuple[str, ...]]:
     cpus = f"{placement.cpus_per_actor:g}"
     trainers: list[tuple[str, ...]] = [("trainer", "1", cpus, f"{placement.gpus_trainer:g}", where)]
     players: list[tuple[str, ...]] = [
-        ("engine", "1", cpus, f"{placement.gpus_engine:g}", where),
+        ("engine", str(placement.engines), cpus, f"{placement.gpus_engine:g}", where),
         ("rollout workers", str(config.rollout.workers), cpus, "0", where),
+    ]
+    judges = (("verifiers", placement.verifiers), ("rewards", placement.rewards))
+    players += [(name, str(count), cpus, "0", where) for name, count in judges if count]
+    players += [
+        (f"service {name}", str(use.replicas), cpus, f"{use.gpus:g}", where)
+        for name, use in config.services.items()
     ]
     return trainers * ("trainer" in config.needs) + players * ("engine" in config.needs)
 

@@ -30,6 +30,13 @@ class _Rule:
     fix: str
 
 
+_PLAYING = (
+    "placement.engines",
+    "placement.gpus_engine",
+    "placement.verifiers",
+    "placement.rewards",
+    "rollout.workers",
+)
 _RULES = (
     _Rule(
         switch="placement.kind",
@@ -51,6 +58,12 @@ _RULES = (
         off=lambda run: run.placement.trainer_ranks == 1,
         options=("placement.rank_timeout_s",),
         fix="set placement.trainer_ranks above 1, or remove it",
+    ),
+    _Rule(
+        switch="verifiers",
+        off=lambda run: not run.verifiers,
+        options=("placement.verifiers",),
+        fix="add a verifier, or remove it",
     ),
     _Rule(
         switch="schedule.kind",
@@ -107,11 +120,21 @@ def _mode_rule(run: RunConfig) -> _Rule:
     )
 
 
+def _playing_rule(run: RunConfig) -> _Rule:
+    """What plays rollouts, in a run that plays none."""
+    return _Rule(
+        switch="offline.rollouts" if run.mode == "mismatch" else "mode",
+        off=lambda run: "engine" not in run.needs,
+        options=_PLAYING,
+        fix="remove it; this run plays no rollout",
+    )
+
+
 def settle_inert(config: RunConfig, layers: Layers, defaults: Layers) -> list[Problem]:
     """Problems of the options that were set to do nothing; idle ones from below their switch are
     laid back to ``defaults`` in ``layers``."""
     problems: dict[str, Problem] = {}
-    for rule in (_mode_rule(config), *_RULES):
+    for rule in (_mode_rule(config), _playing_rule(config), *_RULES):
         if not rule.off(config):
             continue
         chosen = layers.rank(origin_of(layers.origins, rule.switch))

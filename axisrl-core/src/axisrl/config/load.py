@@ -153,15 +153,17 @@ def _add_loggers(layers: Layers, names: tuple[str, ...]) -> None:
 
 
 def _drop_removed(layers: Layers) -> None:
-    """``verifiers.math=null`` takes a verifier out that a lower layer put in; ``rewards.main=null``
-    a reward, with the weight that lower layers gave it."""
-    for section in ("verifiers", "rewards"):
+    """``verifiers.math=null`` takes a verifier out that a lower layer put in, and a service alike;
+    ``rewards.main=null`` a reward, with the weight that lower layers gave it."""
+    for section in ("verifiers", "rewards", "services"):
         named = layers.tree.get(section)
         if not isinstance(named, dict):
             continue
         for name in [name for name, use in named.items() if use is None]:
             del named[name]
             removed_by = layers.origins.pop(f"{section}.{name}")
+            if not named:
+                layers.origins[section] = removed_by
             if section == "rewards":
                 _drop_weight(name, layers, layers.rank(removed_by))
 
@@ -209,10 +211,8 @@ def _resolved_tree(
         at: Any = tree
         for part in parents:
             at = at[int(part) if isinstance(at, list) else part]
-        at[int(last) if isinstance(at, list) else last] = {
-            "use": each.id,
-            **each.options,
-        }
+        key: Any = int(last) if isinstance(at, list) else last
+        at[key] = {**at[key], "use": each.id, **each.options}
         defaults[each.path] = f"default of {each.resolved.id}"
     known = {
         leaf: origins.get(leaf) or origin_of(origins, leaf) or origin_of(defaults, leaf) or DEFAULT

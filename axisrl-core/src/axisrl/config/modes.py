@@ -49,18 +49,19 @@ _LEARNING_ALONE = (
     "placement.rank_timeout_s",
     "checkpoint.every",
 )
+_TRAINER = ("trainer", "placement.gpus_trainer")
 _SAMPLING_TASKS = ("sampler.strategy", "sampler.easy_above", "sampler.floor", "sampler.memory")
 
 MODES: Mapping[Mode, ModeParts] = {
     "train": ModeParts((*_PLAY, *_LEARN)),
     "train_offline": ModeParts(_LEARN, unless_replayed=("dataset",)),
-    "rollout": ModeParts(_PLAY, idle=(*_LEARNING_ALONE, "trainer", "eval")),
+    "rollout": ModeParts(_PLAY, idle=(*_LEARNING_ALONE, *_TRAINER, "eval")),
     "eval": ModeParts(
         ("eval", "env", "engine"),
         idle=(
             *_LEARNING_ALONE,
             *_SAMPLING_TASKS,
-            "trainer",
+            *_TRAINER,
             "dataset",
             "train.zero_std_groups",
             "checkpoint.keep",

@@ -26,6 +26,11 @@ class PlacementConfig(Config):
     possible, or on as many."""
     engines: int = 1
     """Engines that serve the same weights; a rollout stays on one of them."""
+    verifiers: int = 0
+    """Processes that judge rollouts; 0 judges in the rollout workers. A verifier that blocks or
+    takes its process down then costs one rollout: the process is replaced."""
+    rewards: int = 0
+    """Processes that compute rewards; 0 computes them in the rollout workers."""
     gpus_engine: float = 0.0
     gpus_trainer: float = 0.0
     trainer_ranks: int = 1
@@ -45,6 +50,7 @@ class PlacementConfig(Config):
     def __post_init__(self) -> None:
         at_least(0, gpus_engine=self.gpus_engine, gpus_trainer=self.gpus_trainer)
         at_least(0, cpus_per_actor=self.cpus_per_actor)
+        at_least(0, verifiers=self.verifiers, rewards=self.rewards)
         at_least(1, engines=self.engines, trainer_ranks=self.trainer_ranks)
         at_least(0, restarts=self.restarts)
         above_zero(sync_timeout_s=self.sync_timeout_s, rank_timeout_s=self.rank_timeout_s)

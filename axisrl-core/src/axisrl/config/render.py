@@ -11,8 +11,7 @@ from typing import Any, cast
 
 from axisrl.config.fields import fields_of
 from axisrl.config.overrides import origin_of
-from axisrl.config.schema import Use
-from axisrl.config.shape import arms_of, hints_of
+from axisrl.config.shape import arms_of, hints_of, is_use
 from axisrl.config.text import dump
 
 
@@ -52,7 +51,9 @@ def _default_lines(cls: type, indent: str, absent: bool) -> Iterator[str]:
         mark = "# " if absent or info.required else ""
         if info.help:
             yield f"{indent}# {info.help}"
-        inner = next((a for a in arms_of(hints[info.name]) if is_dataclass(a) and a != Use), None)
+        inner = next(
+            (a for a in arms_of(hints[info.name]) if is_dataclass(a) and not is_use(a)), None
+        )
         if inner is not None:
             yield f"{indent}{mark}{info.name}:" + (f"  # {info.type}" if mark else "")
             hidden = bool(mark) or info.default is None

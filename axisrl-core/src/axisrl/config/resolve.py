@@ -110,7 +110,7 @@ class _Located:
 def check(config: RunConfig, used: Sequence[UsedComponent]) -> list[Problem]:
     """What the components' descriptors say cannot work together."""
     found = {each.path: each for each in used}
-    problems = [*_store_problems(config, found["store"])]
+    problems = [*_store_problems(config, found["store"]), *_service_problems(config)]
     if "loss" in config.needs:
         problems += [
             *_group_problems(config, found["advantage"]),
@@ -210,6 +210,16 @@ def _store_problems(config: RunConfig, store: UsedComponent) -> Iterator[Problem
             f"store {store.resolved.id} spans a cluster, and placement inline is one process",
             "set store=core/shm or store=core/memory, or placement=ray",
         )
+
+
+def _service_problems(config: RunConfig) -> Iterator[Problem]:
+    for name, service in config.services.items():
+        if service.gpus and config.placement.kind == "inline":
+            yield Problem(
+                f"services.{name}.gpus",
+                f"services.{name}.gpus {service.gpus:g} has no effect with placement.kind inline",
+                "add placement.kind=ray, or set it to 0",
+            )
 
 
 def _engine_problems(found: Mapping[str, UsedComponent]) -> Iterator[Problem]:

@@ -23,7 +23,8 @@ from axisrl.config.modes import MODES, Mode
 from axisrl.config.placement import PlacementConfig
 from axisrl.config.rewards import check_reward_weights
 from axisrl.config.schedule import ScheduleConfig
-from axisrl.config.use import ModelConfig, Use, above_zero, at_least, needed
+from axisrl.config.services import check_service_names
+from axisrl.config.use import ModelConfig, ServiceUse, Use, above_zero, at_least, needed
 
 __all__ = [
     "CheckpointConfig",
@@ -38,6 +39,7 @@ __all__ = [
     "SamplerConfig",
     "SamplingConfig",
     "ScheduleConfig",
+    "ServiceUse",
     "TeacherConfig",
     "TrainConfig",
     "Use",
@@ -200,6 +202,9 @@ class RunConfig(Config):
     """Name -> reward; what a rollout earns is their weighted sum."""
     reward_weights: dict[str, float] = field(default_factory=dict)
     """Name of a reward -> its factor; one that is not named counts 1."""
+    services: dict[str, ServiceUse] = field(default_factory=dict)
+    """Name -> service: a retrieval index, a reward model. Environments, verifiers and rewards call
+    it by that name, wherever they run."""
     advantage: Use | None = None
     loss: Use | None = None
     corrections: tuple[Use, ...] = ()
@@ -226,6 +231,7 @@ class RunConfig(Config):
 
     def __post_init__(self) -> None:
         check_reward_weights(self.rewards, self.reward_weights)
+        check_service_names(self.services)
         for name in self.needs:
             needed(getattr(self, name), name, f" in mode {self.mode}")
         if self.mode != "eval":

@@ -37,6 +37,11 @@ def arms_of(hint: Any) -> tuple[Any, ...]:
     return (hint,)
 
 
+def is_use(arm: Any) -> bool:
+    """Whether a type names a component: :class:`Use`, or one with keys of its own beside it."""
+    return isinstance(arm, type) and issubclass(arm, Use)
+
+
 def expand(cls: type, value: Any, path: str = "") -> Any:
     """``value`` with every short form written out; a component's options stay beside ``use``."""
     return _Walk(None, nest=False).visit(cls, value, path)
@@ -51,7 +56,8 @@ def prepare(cls: type, value: Any, path: str = "") -> tuple[Any, list[Problem]]:
 def plain(value: Any) -> Any:
     """A validated value as YAML data: mappings, lists and scalars; options beside ``use``."""
     if isinstance(value, Use):
-        return {"use": value.use, **{k: plain(v) for k, v in value.options.items()}}
+        own = [item.name for item in fields(value) if item.name != "options"]
+        return {**{k: plain(getattr(value, k)) for k in own}, **plain(value.options)}
     if is_dataclass(value) and not isinstance(value, type):
         return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
@@ -85,7 +91,7 @@ def keys_named(cls: type, name: str, path: str = "") -> list[str]:
         if key == name:
             found.append(here)
         for arm in arms_of(hint):
-            if is_dataclass(arm) and arm is not Use:
+            if is_dataclass(arm) and not is_use(arm):
                 found.extend(keys_named(typing.cast(type, arm), name, here))
     return found
 
@@ -112,7 +118,7 @@ class _Walk:
 
     def _long_form(self, arms: tuple[Any, ...], value: str) -> Any:
         for arm in arms:
-            if arm is Use:
+            if is_use(arm):
                 return {"use": value}
             if is_dataclass(arm) and hasattr(arm, "short_form"):
                 return {arm.short_form: value}
@@ -120,8 +126,8 @@ class _Walk:
 
     def _mapping(self, arms: tuple[Any, ...], value: Mapping[str, Any], path: str) -> Any:
         for arm in arms:
-            if arm is Use:
-                return self._use(value)
+            if is_use(arm):
+                return self._use(arm, value, path)
             if is_dataclass(arm):
                 return self._dataclass(typing.cast(type, arm), value, path)
             if get_origin(arm) in (dict, Mapping, typing.get_origin(Mapping[str, Any])):
@@ -129,11 +135,14 @@ class _Walk:
                 return {k: self.visit(of, v, _join(path, str(k))) for k, v in value.items()}
         return dict(value)
 
-    def _use(self, value: Mapping[str, Any]) -> dict[str, Any]:
+    def _use(self, arm: type, value: Mapping[str, Any], path: str) -> dict[str, Any]:
         if not self.nest:
             return dict(value)
-        use = {"use": value["use"]} if "use" in value else {}
-        return {**use, "options": {k: v for k, v in value.items() if k != "use"}}
+        hints = hints_of(arm)
+        own = {k: v for k, v in value.items() if k in hints and k != "options"}
+        rest = {k: v for k, v in value.items() if k not in own}
+        walked = {k: self.visit(hints[k], v, _join(path, k)) for k, v in own.items()}
+        return {**walked, "options": rest}
 
     def _dataclass(self, cls: type, value: Mapping[str, Any], path: str) -> dict[str, Any]:
         hints, out = hints_of(cls), {}

@@ -42,6 +42,20 @@ class Use:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ServiceUse(Use):
+    """A named service: ``use`` and its own options, and beside them how many processes hold it."""
+
+    replicas: int = 1
+    """Processes that answer; calls go to the one with the fewest under way."""
+    gpus: float = 0.0
+    """GPUs of each, or a share of one (``placement: ray``)."""
+
+    def __post_init__(self) -> None:
+        at_least(1, replicas=self.replicas)
+        at_least(0, gpus=self.gpus)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ModelConfig(Config):
     """Which model is trained."""
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from axisrl.config.fields import FieldInfo, fields_of
 from axisrl.config.problems import Problem, nearest, raise_problems
 from axisrl.config.schema import Use
-from axisrl.config.shape import arms_of, hints_of, prepare
+from axisrl.config.shape import arms_of, hints_of, is_use, prepare
+from axisrl.config.use import ServiceUse
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -76,23 +77,31 @@ def schema_of(cls: type) -> dict[str, Any]:
                 part["properties"][info.name]["description"] = info.help
         if known is not cls and hasattr(known, "short_form"):
             definitions[known.__name__] = {"anyOf": [{"type": "string"}, part]}
-    if "Use" in definitions:
-        definitions["Use"] = _USE_SCHEMA
+    for use in (Use, ServiceUse):
+        if use.__name__ in definitions:
+            definitions[use.__name__] = _use_schema(use, definitions[use.__name__])
     return schema
 
 
-_USE_SCHEMA = {
-    "description": "A component id, or `use: id` with the component's own options beside it.",
-    "anyOf": [
-        {"type": "string"},
-        {
-            "type": "object",
-            "properties": {"use": {"type": "string"}},
-            "required": ["use"],
-            "additionalProperties": True,
-        },
-    ],
-}
+def _use_schema(use: type[Use], part: Mapping[str, Any]) -> dict[str, Any]:
+    """A component id, or an object that holds the component's options beside its own keys."""
+    own = {info.name: info.help for info in fields_of(use) if info.name != "options"}
+    told = {name: {"description": text} if text else {} for name, text in own.items()}
+    properties = {name: {**part["properties"][name], **told[name]} for name in own}
+    for value in properties.values():
+        value.pop("title", None)
+    return {
+        "description": "A component id, or `use: id` with the component's own options beside it.",
+        "anyOf": [
+            {"type": "string"},
+            {
+                "type": "object",
+                "properties": properties,
+                "required": ["use"],
+                "additionalProperties": True,
+            },
+        ],
+    }
 
 
 @functools.cache
@@ -107,7 +116,7 @@ def _dataclasses(cls: type) -> list[type]:
     while queue:
         for hint in hints_of(queue.pop()).values():
             for arm in _inner(hint):
-                if is_dataclass(arm) and arm is not Use and arm not in found:
+                if is_dataclass(arm) and not is_use(arm) and arm not in found:
                     found.append(cast(type, arm))
                     queue.append(cast(type, arm))
     return found

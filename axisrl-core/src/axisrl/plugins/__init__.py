@@ -27,6 +27,7 @@ from axisrl.plugins.components import (
     PackerComponent,
     RecipeComponent,
     RewardComponent,
+    ServiceComponent,
     TrainerComponent,
     VerifierComponent,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "PackerComponent",
     "RecipeComponent",
     "RewardComponent",
+    "ServiceComponent",
     "TrainerComponent",
     "VerifierComponent",
     "hookimpl",

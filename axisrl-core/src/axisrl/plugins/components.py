@@ -25,6 +25,7 @@ Kind = Literal[
     "dataset",
     "logger",
     "model",
+    "service",
     "recipe",
     "command",
     "health",
@@ -162,6 +163,12 @@ class ModelComponent(Component):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ServiceComponent(Component):
+    """An :class:`axisrl.protocols.Service`; ``services: {name: {use: ...}}`` in a config starts
+    it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RecipeComponent(Component):
     """A runnable configuration. ``target`` is ``"package:path/in/package.yaml"``: data, not
     code."""
@@ -218,6 +225,7 @@ KINDS: dict[Kind, KindInfo] = {
     "dataset": KindInfo("axisrl_datasets", DatasetComponent),
     "logger": KindInfo("axisrl_metric_loggers", LoggerComponent),
     "model": KindInfo("axisrl_models", ModelComponent),
+    "service": KindInfo("axisrl_services", ServiceComponent),
     "recipe": KindInfo("axisrl_recipes", RecipeComponent),
     "command": KindInfo("axisrl_commands", CommandComponent),
     "health": KindInfo("axisrl_health_checks", HealthComponent),

@@ -25,6 +25,7 @@ from axisrl.protocols.metrics import MetricLogger, ProgressLogger
 from axisrl.protocols.model import ModelSource
 from axisrl.protocols.packer import Packer
 from axisrl.protocols.reward import Reward
+from axisrl.protocols.service import Service, ServiceClient
 from axisrl.protocols.trainer import DataParallelTrainer, TrainerBackend
 from axisrl.protocols.verifier import Rollout, Verifier
 
@@ -55,6 +56,8 @@ __all__ = [
     "Rollout",
     "RolloutEngine",
     "ScoringEngine",
+    "Service",
+    "ServiceClient",
     "TaskDataset",
     "TrainerBackend",
     "TrainerPart",

@@ -49,7 +49,9 @@ class Verifier(Protocol):
     A missing field in the task raises (``KeyError`` or better); a judgement that cannot be made is
     ``Verdict(score=None, error=...)``. Neither ever becomes score 0. Model text is data: never
     evaluate it. Slow work that does not await belongs in a thread or process of its own
-    (``asyncio.to_thread``): a verifier that blocks the loop stops its worker, time-out included.
+    (``asyncio.to_thread``): a verifier that blocks the loop stops whoever judges in its process,
+    time-out included. With ``placement.verifiers`` that is a process for judging alone, which is
+    ended and replaced; without, it is the rollout worker.
     """
 
     async def verify(self, task: Task, rollout: Rollout) -> Verdict:

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from axisrl.config.schema import RunConfig, Use
+from axisrl.errors import ConfigError
 from axisrl.plugins import ComponentRef, Kind
 from axisrl.plugins.events import WorkerInfo
 from axisrl.plugins.manager import PluginManager
@@ -64,6 +65,16 @@ class ActorHandle(Protocol):
         ...
 
 
+class Services(dict[str, Any]):
+    """What components find in ``BuildContext.services``; one that is missing is told by name."""
+
+    def __missing__(self, name: str) -> Any:
+        raise ConfigError(
+            f"a component needs the service {name!r}, and the run has none of that name",
+            fix=f"add services.{name} to the configuration",
+        )
+
+
 class Actor:
     """Base of all actors: plugins restored, components buildable, the store at hand."""
 
@@ -71,7 +82,7 @@ class Actor:
         """``store`` is shared by actors of one process; None builds this process's own."""
         self.boot = boot
         self.plugins = PluginManager.restore(boot.manifest)
-        self.services: dict[str, Any] = {"model": boot.model, "environ": os.environ}
+        self.services = Services({"model": boot.model, "environ": os.environ})
         self.store: HandleStore = store or self.build("store", boot.config.store, "store")
 
     def build(self, kind: Kind, use: Use, path: str) -> Any:

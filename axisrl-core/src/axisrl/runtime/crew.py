@@ -2,21 +2,23 @@
 
 1. Models are loaded before a worker can ask for a token. A run has the models its configuration and
    its loss ask for, and no other.
-2. Engines and rollout workers keep their places: one that is gone is replaced, and every worker is
-   connected with the engines that are there.
+2. Engines, judges, services and rollout workers keep their places: one that is gone is replaced,
+   and whoever calls others is connected with those that are there.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from axisrl.config.schema import RunConfig
-from axisrl.runtime.actors import ActorBoot, ActorHandle
+from axisrl.runtime.actors import Actor, ActorBoot, ActorHandle
 from axisrl.runtime.comparer import ComparerActor
 from axisrl.runtime.conversations import ConversationActor
 from axisrl.runtime.engine import EngineActor
 from axisrl.runtime.frozen import FrozenActor, ServedTeacher
+from axisrl.runtime.judges import RewardActor, VerifierActor
 from axisrl.runtime.learners import Learners
 from axisrl.runtime.placement import Placement
 from axisrl.runtime.places import ResourceGroup
@@ -24,7 +26,8 @@ from axisrl.runtime.ranks import spawn_ranks
 from axisrl.runtime.recorder import RecorderActor
 from axisrl.runtime.replay import ReplayActor
 from axisrl.runtime.rollout import RolloutActor
-from axisrl.runtime.staff import Staff
+from axisrl.runtime.services import ServiceActor, group_of
+from axisrl.runtime.staff import Kind, Peers, Staff, Start
 from axisrl.runtime.supervisor import Post, Supervisor
 from axisrl.runtime.trainer import TrainerActor, ValueActor
 from axisrl.runtime.weights import Engines
@@ -45,6 +48,8 @@ class Crew:
     replayer: ActorHandle | None = None
     comparer: ActorHandle | None = None
     """The trainer's model, frozen, beside the engine."""
+    services: Sequence[ActorHandle] = ()
+    """Replicas of all named services."""
 
 
 async def hire(boot: ActorBoot, placement: Placement, supervisor: Supervisor) -> Crew:
@@ -63,6 +68,7 @@ async def hire(boot: ActorBoot, placement: Placement, supervisor: Supervisor) ->
     if comparer:
         await comparer.call("start")
     await staff.start("engine")
+    services = await _judges_and_services(boot, placement, staff) if plays else []
     await staff.employ(
         config.rollout.workers if plays else 0,
         lambda rank, peers: placement.spawn(
@@ -87,7 +93,43 @@ async def hire(boot: ActorBoot, placement: Placement, supervisor: Supervisor) ->
         players=players,
         replayer=replayer,
         comparer=comparer,
+        services=services,
     )
+
+
+async def _judges_and_services(
+    boot: ActorBoot, placement: Placement, staff: Staff
+) -> Sequence[ActorHandle]:
+    """Places what is called by its name in the configuration; returns the services."""
+
+    def kind(actor: type[Actor], name: str, start: Start, calls: tuple[str, ...] | None) -> Kind:
+        async def spawn(rank: int, peers: Peers) -> ActorHandle:
+            args = () if calls is None else (peers,)
+            return await placement.spawn(actor, _role(boot, name, rank), *args, group=name)
+
+        return Kind(spawn=spawn, start=start, calls=calls or (), pooled=True)
+
+    posts: list[Post] = []
+    for name, use in boot.config.services.items():
+        group = group_of(name)
+        posts += await staff.place(group, use.replicas, kind(ServiceActor, group, _start, None))
+        await staff.start(group)
+    called = tuple(map(group_of, boot.config.services))
+    where = boot.config.placement
+    if where.verifiers:
+        judge = kind(VerifierActor, "verifier", _ready, called)
+        await staff.place("verifier", where.verifiers, judge)
+    if where.rewards:
+        await staff.place("reward", where.rewards, kind(RewardActor, "reward", _ready, called))
+    return posts
+
+
+async def _start(rank: int, actor: ActorHandle) -> None:
+    await actor.call("start")
+
+
+async def _ready(rank: int, actor: ActorHandle) -> None:
+    """Its constructor did everything."""
 
 
 async def _engines(boot: ActorBoot, placement: Placement, staff: Staff, count: int) -> Engines:
@@ -95,14 +137,14 @@ async def _engines(boot: ActorBoot, placement: Placement, staff: Staff, count: i
     posts: dict[str, Post] = {}
     engines = Engines(posts, boot.config.placement.sync_timeout_s)
 
-    async def spawn(rank: int) -> ActorHandle:
+    async def spawn(rank: int, _: Peers) -> ActorHandle:
         return await placement.spawn(EngineActor, _role(boot, "engine", rank), group="rollout")
 
     async def start(rank: int, engine: ActorHandle) -> None:
         await engine.call("start")
         await engines.catch_up(f"engine rank {rank}", engine)
 
-    for rank, post in enumerate(await staff.place("engine", count, spawn, start)):
+    for rank, post in enumerate(await staff.place("engine", count, Kind(spawn=spawn, start=start))):
         posts[f"engine rank {rank}"] = post
     return engines
 
@@ -132,6 +174,12 @@ def _groups(config: RunConfig) -> dict[str, ResourceGroup]:
     return {
         "trainer": ResourceGroup(count=_models(config), gpus=where.gpus_trainer),
         "rollout": ResourceGroup(count=where.engines if plays else 0, gpus=where.gpus_engine),
+        "verifier": ResourceGroup(count=where.verifiers if plays else 0),
+        "reward": ResourceGroup(count=where.rewards if plays else 0),
+        **{
+            group_of(name): ResourceGroup(count=use.replicas if plays else 0, gpus=use.gpus)
+            for name, use in config.services.items()
+        },
         # With them the recorder, and what replays or holds conversations.
         "workers": ResourceGroup(count=workers + 1 + _replays(config)),
     }

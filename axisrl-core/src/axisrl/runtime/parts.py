@@ -72,6 +72,7 @@ class RunParts:
     workers: Workers
     supervisor: Supervisor
     recorder: ActorHandle
+    services: Sequence[ActorHandle]
     source: WindowSource
     evaluator: Evaluator | None
     loggers: LoggerGroup
@@ -194,6 +195,8 @@ class RunParts:
         await _quietly("the rollouts", self.source.close())
         for engine in self.engines.posts.values():
             await _quietly("an engine", engine.call("stop"))
+        for service in self.services:
+            await _quietly("a service", service.call("stop"))
         if self.learners:
             await _quietly("the learners", self.learners.stop())
         if self.comparer:
@@ -232,6 +235,7 @@ async def assemble(driver: DriverSide) -> RunParts:
             workers=crew.workers,
             supervisor=supervisor,
             recorder=crew.recorder,
+            services=crew.services,
             source=driver.source(crew, store),
             evaluator=driver.evaluator(crew),
             loggers=driver.loggers,

@@ -1,8 +1,8 @@
 """RolloutActor: plays episodes. Builds the env, drives it, scores the result, stores the tokens,
 returns a summary.
 
-1. Boot, run and every verifier have deadlines of their own, so a score is still possible when the
-   run's time is up.
+1. Boot, run and every verifier and reward have deadlines of their own, so a score is still possible
+   when the run's time is up.
 2. Whatever breaks is attributed to its boundary (env, engine, verifier) and becomes the rollout's
    outcome; only a cancellation of the whole run and a store that keeps nothing leave
    :meth:`RolloutActor.play` as an exception.
@@ -25,13 +25,13 @@ import numpy as np
 from axisrl.config.schema import needed
 from axisrl.errors import EngineFailure, EnvFailure, RolloutFailure
 from axisrl.protocols import Env, HandleStore, Rollout
-from axisrl.runtime.actors import Actor, ActorBoot, ActorHandle
+from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.boundaries import at, inside, outcome_of
+from axisrl.runtime.callers import Caller
 from axisrl.runtime.chat import Conversation
-from axisrl.runtime.judging import HeldRewards, HeldVerifiers, Judging, offer_judges
+from axisrl.runtime.judges import judging_of
 from axisrl.runtime.partial import continued, joined
 from axisrl.runtime.records import record_to_json
-from axisrl.runtime.router import Router
 from axisrl.runtime.seeds import derive_seed
 from axisrl.runtime.staff import Peers
 from axisrl.runtime.thin import short_error, short_id, short_parts
@@ -90,23 +90,17 @@ class Episode:
         self.info.update(result.info)
 
 
-class RolloutActor(Actor):
+class RolloutActor(Caller):
     """Plays many episodes at once against one engine, or several that serve the same weights."""
 
     def __init__(self, boot: ActorBoot, store: HandleStore | None, peers: Peers) -> None:
         """``peers``: kind -> its replicas; engines are there."""
-        super().__init__(boot, store)
-        self._routers = {kind: Router(kind, replicas) for kind, replicas in peers.items()}
-        self._engine = self._routers["engine"]
-        offer_judges(self)
+        super().__init__(boot, store, peers)
+        self._engine = self.routers["engine"]
+        self._judging = judging_of(self)
         self._tokenizer = self.services["tokenizer"]
         self._slots = asyncio.Semaphore(boot.config.rollout.max_inflight)
-        self._judging = Judging(boot, HeldVerifiers(self), HeldRewards(self))
         self.started()
-
-    async def connect(self, kind: str, rank: int, peer: ActorHandle) -> None:
-        """Call this replica of a kind from here on: the one before is gone."""
-        self._routers[kind].connect(rank, peer)
 
     async def play(self, request: RolloutRequest) -> RolloutSummary:
         """Play one episode to its end, whatever that is."""

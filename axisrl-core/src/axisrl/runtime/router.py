@@ -6,8 +6,8 @@
    sent.
 3. A replica that is gone is left out, its sessions move, and its calls are made again elsewhere;
    with no other left they wait until the driver connects another one in its place. A call that was
-   made twice in vain is then made beside no other such call, so that the one that takes replicas
-   down is found, and given up after ``ATTEMPTS``.
+   made twice in vain, or kept waiting by a replica that had to be ended, is then made beside no
+   other such call, so that the one that takes replicas down is found, and given up.
 
 It sets no time limit: callers do.
 """
@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from axisrl.errors import ActorGone
+from axisrl.errors import ActorGone, ActorStuck
 from axisrl.runtime.actors import ActorHandle
 
 ATTEMPTS = 3
@@ -53,16 +53,25 @@ class Router:
     async def call(self, method: str, *args: Any, session: str = "") -> Any:
         """Call a method of the session's replica, whichever that becomes.
 
-        Raises ``ActorGone`` when the call took down ``ATTEMPTS`` replicas; what a replica raises is
-        raised as itself.
+        Raises ``ActorGone`` when the call took down ``ATTEMPTS`` replicas, ``ActorStuck`` when one
+        gave no answer to it alone; what a replica raises is raised as itself.
         """
-        for left in reversed(range(ATTEMPTS)):
-            async with contextlib.nullcontext() if left else self._alone:
+        attempt, alone = 0, False
+        while True:
+            attempt += 1
+            alone = alone or attempt == ATTEMPTS
+            async with self._alone if alone else contextlib.nullcontext():
                 try:
                     return await self._call(method, args, session)
+                except ActorStuck:
+                    if alone:
+                        raise
+                    alone = True
                 except ActorGone as gone:
-                    last = gone
-        raise ActorGone(f"{self._kind}: a {method} call took down {ATTEMPTS} of them") from last
+                    if attempt == ATTEMPTS:
+                        raise ActorGone(
+                            f"{self._kind}: a {method} call took down {ATTEMPTS} of them"
+                        ) from gone
 
     async def tell(self, session: str, method: str, *args: Any) -> Any:
         """Call a method of the replica where a session is; None when it is nowhere, or gone."""

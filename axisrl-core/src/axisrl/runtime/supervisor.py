@@ -5,7 +5,8 @@
 2. Where another one can take its place (:meth:`Supervisor.watch` with ``refill``), it does, and
    whoever waits at the :class:`Post` goes on with it. The loss of any other actor is raised by
    :meth:`Supervisor.guard`: the driver then takes the run back to its newest checkpoint.
-3. Every loss is paid for from one :class:`RestartBudget`.
+3. Losses are paid for from one :class:`RestartBudget`, but for those that their callers pay for
+   (:class:`Post`, ``pooled``).
 
 It does not know what actors do. Actors in this process cannot be lost alone: nobody watches them.
 """
@@ -53,10 +54,13 @@ class RestartBudget:
 class Post:
     """A place for an actor. As a handle it means whoever holds the place at present."""
 
-    def __init__(self, name: str, handle: ActorHandle) -> None:
-        """``name``: role and rank, as in ``engine 0``."""
+    def __init__(self, name: str, handle: ActorHandle, *, pooled: bool = False) -> None:
+        """``name``: role and rank, as in ``engine 0``. ``pooled``: its callers end it when it does
+        not answer in their time, and give up the call that takes it down; so it may be silent for
+        longer than a lease, and its loss is not paid for."""
         self.name = name
         self.handle = handle
+        self.pooled = pooled
         self._filled = asyncio.Event()
 
     @property
@@ -135,21 +139,24 @@ class Supervisor:
                 self._alarm.set_exception(error)
 
     async def _refill(self, post: Post, refill: Refill, gone: ActorGone) -> None:
-        dead = post.handle
+        dead, role, free = post.handle, post.name.partition(" ")[0], post.pooled
         while post.handle is dead:
-            self.budget.spend(gone, post.name.partition(" ")[0])
+            if free:
+                self.budget.losses[role] += 1
+            else:
+                self.budget.spend(gone, role)
             _LOGGER.warning("%s is replaced: %s", post.name, gone.message)
             try:
                 await refill()
             except Irreplaceable:
                 raise
             except ActorGone as again:  # the new one, while it started
-                gone = again
+                gone, free = again, False
 
     async def _gone(self, post: Post) -> ActorGone:
         """Wait until the holder of a place is gone, and say how."""
         held = asyncio.ensure_future(post.call("stay"))
-        asked = asyncio.ensure_future(self._asked(post))
+        asked = held if post.pooled else asyncio.ensure_future(self._asked(post))
         try:
             await asyncio.wait({held, asked}, return_when=asyncio.FIRST_COMPLETED)
             await (held if held.done() else asked)

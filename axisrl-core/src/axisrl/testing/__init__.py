@@ -57,6 +57,8 @@ from axisrl.testing.cases import (
     ModelCase,
     PackerCase,
     RewardCase,
+    ServiceCall,
+    ServiceCase,
     TrainerCase,
     VerifierCase,
 )
@@ -80,6 +82,7 @@ from axisrl.testing.model import ModelSuite
 from axisrl.testing.packer import PackerSuite
 from axisrl.testing.plugin import PluginSuite
 from axisrl.testing.reward import RewardSuite
+from axisrl.testing.service import ServiceSuite
 from axisrl.testing.trainer import TrainerSuite
 from axisrl.testing.verifier import VerifierSuite
 
@@ -112,6 +115,9 @@ __all__ = [
     "PluginSuite",
     "RewardCase",
     "RewardSuite",
+    "ServiceCall",
+    "ServiceCase",
+    "ServiceSuite",
     "Subject",
     "Suite",
     "TrainerCase",

@@ -29,7 +29,8 @@ class Case:
     files: Mapping[str, str] = field(default_factory=dict)
     """Name -> content of text files that are there before the component is built."""
     services: Mapping[str, Any] = field(default_factory=dict)
-    """Named services its ``BuildContext`` gets."""
+    """Named services its ``BuildContext`` gets; a ``ComponentRef`` of a service becomes a client of
+    it."""
     label: str = ""
     """Tells two cases of one component apart."""
     needs_network: bool = False
@@ -225,3 +226,24 @@ class ModelCase(Case):
     """A model; it is fetched several times over, so never from a network."""
 
     kind = "model"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceCall:
+    """One call of a service and what it must answer."""
+
+    method: str
+    args: tuple[Any, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    answer: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceCase(Case):
+    """A service that always answers alike."""
+
+    kind = "service"
+
+    calls: tuple[ServiceCall, ...]
+    refused: tuple[ServiceCall, ...] = ()
+    """Calls that must raise (a query that is no text, an id that is not there)."""

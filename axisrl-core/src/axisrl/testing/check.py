@@ -33,6 +33,7 @@ from axisrl.testing.model import ModelSuite
 from axisrl.testing.packer import PackerSuite
 from axisrl.testing.plugin import PluginCase, PluginSuite
 from axisrl.testing.reward import RewardSuite
+from axisrl.testing.service import ServiceSuite
 from axisrl.testing.trainer import TrainerSuite
 from axisrl.testing.verifier import VerifierSuite
 
@@ -53,6 +54,7 @@ SUITES: tuple[type[Suite], ...] = (
     DatasetSuite,
     LoggerSuite,
     ModelSuite,
+    ServiceSuite,
 )
 _STYLES = {"passed": "green", "failed": "bold red", "skipped": "yellow"}
 

@@ -83,8 +83,9 @@ class Subject(Generic[CaseT]):
 
     def context(self, **changes: Any) -> BuildContext:
         """A context of seed 0 in ``work_dir``, with ``changes`` laid over."""
-        base = BuildContext(run_dir=self.work_dir, services=dict(self.case.services))
-        return dataclasses.replace(base, **changes)
+        base = BuildContext(run_dir=self.work_dir)
+        services = {name: self._service(name, it) for name, it in self.case.services.items()}
+        return dataclasses.replace(base, **{"services": services, **changes})
 
     def build(self, context: BuildContext | None = None) -> Any:
         """A fresh component."""
@@ -93,6 +94,13 @@ class Subject(Generic[CaseT]):
     def build_other(self, kind: Kind, use: str, **options: Any) -> Any:
         """A component that the check needs beside the one under test."""
         return self.builder(ComponentRef(kind=kind, use=use, options=options), self.context())
+
+    def _service(self, name: str, value: Any) -> Any:
+        if not isinstance(value, ComponentRef):
+            return value
+        from axisrl.testing.fakes.service import LocalService
+
+        return LocalService(self.builder(value, BuildContext(run_dir=self.work_dir)), name)
 
 
 Check = Callable[[Subject[Any]], Awaitable[None] | None]

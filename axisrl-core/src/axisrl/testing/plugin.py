@@ -51,6 +51,7 @@ CHECKED_KINDS: frozenset[Kind] = frozenset(
         "dataset",
         "logger",
         "model",
+        "service",
     }
 )
 """Kinds a suite exists for."""

@@ -8,6 +8,7 @@ engine does not learn.
 from axisrl.testing.fakes.clock import FakeClock
 from axisrl.testing.fakes.engine import Reply, ScriptedEngine, ScriptedEngineConfig
 from axisrl.testing.fakes.env import EchoEnv, EchoEnvConfig
+from axisrl.testing.fakes.service import LocalService
 from axisrl.testing.fakes.tasks import CountDataset, CountDatasetConfig, ExactVerifier
 from axisrl.testing.fakes.tokenizer import CharTokenizer
 from axisrl.testing.fakes.trainer import ScriptedTrainer, ScriptedTrainerConfig
@@ -20,6 +21,7 @@ __all__ = [
     "EchoEnvConfig",
     "ExactVerifier",
     "FakeClock",
+    "LocalService",
     "Reply",
     "ScriptedEngine",
     "ScriptedEngineConfig",
