@@ -69,6 +69,7 @@ def test_a_run_that_goes_back_is_the_run_that_lost_nothing(stage, tmp_path, fail
 
 def test_the_log_says_where_the_run_goes_back_to_and_why(stage, failing, caplog):
     failing(LearnerActor, "step", {1, 4}, ActorGone("the trainer 0 actor is gone"))
+    failing(LearnerActor, "stop", {1, 2}, ActorGone("the trainer 0 actor is gone"))
     with caplog.at_level(logging.WARNING):
         stage("checkpoint.every=1")
     lines = [line for line in caplog.messages if "goes back" in line]
@@ -76,6 +77,7 @@ def test_the_log_says_where_the_run_goes_back_to_and_why(stage, failing, caplog)
         "the run goes back to its beginning: the trainer 0 actor is gone",
         "the run goes back to step-000002: the trainer 0 actor is gone",
     ]
+    assert not [line for line in caplog.messages if "did not close" in line]
     assert stage.metrics[-1]["recovery/lost_checkpoint"] == 2
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from axisrl.config.schema import RunConfig, Use, needed
-from axisrl.errors import ConfigError
+from axisrl.errors import ActorGone, ConfigError
 from axisrl.plugins import Kind
 from axisrl.plugins.events import CheckpointSaved, RolloutFinished
 from axisrl.plugins.manager import PluginManager
@@ -333,6 +333,8 @@ async def _quietly(what: str, work: Awaitable[Any]) -> None:
     try:
         async with asyncio.timeout(_CLOSE_S):
             await work
+    except ActorGone:
+        pass  # it closed before it was asked to; whoever lost it has said so
     except TimeoutError:
         _LOGGER.warning("%s did not close within %g s", what, _CLOSE_S)
     except Exception as error:  # noqa: BLE001 - the first error is the one that counts
