@@ -98,7 +98,7 @@ def test_the_command_of_every_run_is_the_recipe_with_its_settings(chaos, runs, t
 
 def test_ray_is_set_and_said_where_a_target_needs_a_process_of_its_own(chaos, runs):
     result = chaos("toy/base", "--kill", "worker,driver,engine")
-    assert "placement.kind=ray: worker, engine must be processes of their own" in result.output
+    assert "placement.kind=ray: worker, engine must have processes of their own" in result.output
     (campaign,) = runs.campaigns
     assert campaign.command.words == ["toy/base", "placement.kind=ray"]
     assert campaign.chaos.targets == ["worker", "driver", "engine"]

@@ -154,9 +154,9 @@ def _loaded(given: Given, targets: list[str]) -> tuple[LoadedConfig, list[str]]:
         raise UsageError(f"chaos is for runs that train, and mode is {config.mode}")
     if "value" in targets and config.value is None:
         raise UsageError("--kill value: this run has no value model", fix="leave value out")
-    apart = [target for target in targets if target != "driver"]
+    apart = [target for target in targets if target not in ("driver", "store")]
     if apart and config.placement.kind != "ray":
-        click.echo(f"placement.kind=ray: {', '.join(apart)} must be processes of their own")
+        click.echo(f"placement.kind=ray: {', '.join(apart)} must have processes of their own")
         forced.append("placement.kind=ray")
     return (_load(given, forced), forced) if forced else (loaded, forced)
 
@@ -196,8 +196,8 @@ def _campaign(
     from axisrl.chaos.verdict import Facts
 
     config, updates = loaded.config, loaded.config.train.updates
-    # Several runs at once, and several processes each: one thread a process, unless told otherwise.
-    environ = {"OMP_NUM_THREADS": "1", **os.environ}
+    # Many processes at once: one thread each, and none that waits for work, unless told otherwise.
+    quiet = {"OMP_NUM_THREADS": "1", "RAY_prestart_worker_first_driver": "0"}
     return Campaign(
         command=Command(words=[*given.recipe, *forced], options=given.options, environ=environ),
         chaos=Chaos(targets, given.every, updates),
