@@ -199,7 +199,9 @@ def _campaign(
     # Many processes at once: one thread each, and none that waits for work, unless told otherwise.
     quiet = {"OMP_NUM_THREADS": "1", "RAY_prestart_worker_first_driver": "0"}
     return Campaign(
-        command=Command(words=[*given.recipe, *forced], options=given.options, environ=environ),
+        command=Command(
+            words=[*given.recipe, *forced], options=given.options, environ={**quiet, **os.environ}
+        ),
         chaos=Chaos(targets, given.every, updates),
         facts=Facts(group_size=config.rollout.group_size, exact=config.schedule.kind == "sync"),
         folder=_folder(given),
