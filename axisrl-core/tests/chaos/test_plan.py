@@ -62,5 +62,5 @@ def test_targets_are_named_once_and_in_order():
 
 @pytest.mark.parametrize("given", ["engin", "", "driver,gpu"])
 def test_an_unknown_target_is_an_error_that_names_the_choices(given):
-    with pytest.raises(UsageError, match="engine, trainer, value, worker, verifier"):
+    with pytest.raises(UsageError, match="engine, trainer, value, worker, verifier, reward"):
         targets_of(given)

@@ -98,10 +98,24 @@ def test_the_command_of_every_run_is_the_recipe_with_its_settings(chaos, runs, t
 
 def test_ray_is_set_and_said_where_a_target_needs_a_process_of_its_own(chaos, runs):
     result = chaos("toy/base", "--kill", "worker,driver,engine")
-    assert "placement.kind=ray: worker, engine must have processes of their own" in result.output
+    said = "placement.kind=ray: each of worker, driver, engine must be there to be killed"
+    assert said in result.output
     (campaign,) = runs.campaigns
     assert campaign.command.words == ["toy/base", "placement.kind=ray"]
     assert campaign.chaos.targets == ["worker", "driver", "engine"]
+
+
+def test_verifiers_get_a_process_of_their_own_where_they_have_none(chaos, runs):
+    chaos("toy/base", "--kill", "verifier")
+    (campaign,) = runs.campaigns
+    added = ["placement.kind=ray", "placement.verifiers=1"]
+    assert campaign.command.words == ["toy/base", *added]
+
+
+def test_by_default_everything_is_killed_that_the_run_has(chaos, runs):
+    chaos("toy/base", "verifiers.exact=null")
+    (campaign,) = runs.campaigns
+    assert campaign.chaos.targets == ["engine", "trainer", "worker", "store", "driver"]
 
 
 def test_a_limit_that_is_given_is_the_bound(chaos, runs):
@@ -123,7 +137,7 @@ def test_the_verdicts_are_written_for_machines(chaos, tmp_path):
     ("arguments", "told"),
     [
         (["toy/base", "--kill", "gpu"], "choose among engine, trainer"),
-        (["toy/base", "--kill", "value"], "this run has no value model"),
+        (["toy/base", "--kill", "value"], "--kill value: this run has none"),
         (["--kill", "driver"], "no recipe is given"),
         (["toy/base", "--kil", "driver"], "did you mean --kill?"),
         (["toy/base", "--kill", "driver", "env.sise=2"], "size"),

@@ -88,6 +88,15 @@ def test_the_rank_chooses_among_those_that_live_by_name(tmp_path):
     assert (first.killed, second.killed) == (1, 1)
 
 
+def test_a_service_is_one_whatever_its_name(tmp_path):
+    actor = Actor()
+    fault = Fault(step=2, phase="rollout", edge="before", target="service")
+    faults = Injector(FaultPlan(faults=[fault], ledger=tmp_path / "faults.jsonl"))
+    faults.aim({"service-search 0": actor, "rollout 0": Actor()}, Store(), here=False)
+    faults.border("before", "rollout", 2)
+    assert (actor.killed, victims(tmp_path)) == (1, ["service-search 0"])
+
+
 def test_a_fault_that_finds_nobody_is_written_down_as_such(tmp_path):
     injector(tmp_path, engine(), trainer_0=Actor()).border("before", "train", 2)
     assert victims(tmp_path) == [""]

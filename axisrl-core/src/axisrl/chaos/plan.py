@@ -21,6 +21,8 @@ TARGETS: Mapping[str, str] = {
     "value": "value",
     "worker": "rollout",
     "verifier": "verifier",
+    "reward": "reward",
+    "service": "service",
     "recorder": "recorder",
     "store": "store",
     "driver": "driver",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from axisrl.chaos.campaign import Baseline, Campaign
     from axisrl.chaos.verdict import Verdict
     from axisrl.config.load import LoadedConfig
+    from axisrl.config.schema import RunConfig
 
 _PATH = click.Path(path_type=Path)
 _ALL = "engine,trainer,worker,verifier,store,driver"
@@ -32,7 +33,7 @@ class Given:
     """The command line."""
 
     words: tuple[str, ...]
-    kill: str
+    kill: str | None
     every: int
     seed: int
     runs: int
@@ -63,7 +64,11 @@ class Given:
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="RECIPE [key.path=value ...]")
-@click.option("--kill", default=_ALL, show_default=True, metavar="TARGETS", help="What dies.")
+@click.option(
+    "--kill",
+    metavar="TARGETS",
+    help=f"What dies.  [default: {_ALL}, as far as the run has them]",
+)
 @click.option(
     "--every",
     default=2,
@@ -122,11 +127,9 @@ def chaos(context: click.Context, /, **given: Any) -> None:
 
 def execute(given: Given) -> int:
     """Make the run without faults, then those with them; the exit code."""
-    from axisrl.chaos.plan import targets_of
     from axisrl.runfolder import RunFolder
 
-    targets = targets_of(given.kill)
-    loaded, forced = _loaded(given, targets)
+    loaded, targets, forced = _loaded(given)
     campaign = _campaign(given, loaded, targets, forced)
     baseline = _baseline(given, campaign, loaded)
     limit = given.limit or campaign.bound(baseline)
@@ -146,19 +149,47 @@ def execute(given: Given) -> int:
     return 0 if all(verdict.good for verdict in verdicts) else 1
 
 
-def _loaded(given: Given, targets: list[str]) -> tuple[LoadedConfig, list[str]]:
-    """The configuration and the settings that were added so that every target is there."""
-    loaded, forced = _load(given, ()), list[str]()
+def _loaded(given: Given) -> tuple[LoadedConfig, list[str], list[str]]:
+    """The configuration, the targets, and the settings that give each a process of its own."""
+    from axisrl.chaos.plan import targets_of
+
+    named = targets_of(given.kill or _ALL)
+    loaded = _load(given, ())
     config = loaded.config
     if config.mode != "train":
         raise UsageError(f"chaos is for runs that train, and mode is {config.mode}")
-    if "value" in targets and config.value is None:
-        raise UsageError("--kill value: this run has no value model", fix="leave value out")
-    apart = [target for target in targets if target not in ("driver", "store")]
-    if apart and config.placement.kind != "ray":
-        click.echo(f"placement.kind=ray: {', '.join(apart)} must have processes of their own")
-        forced.append("placement.kind=ray")
-    return (_load(given, forced), forced) if forced else (loaded, forced)
+    absent = [target for target in named if not _has(config, target)]
+    if absent and given.kill:
+        raise UsageError(f"--kill {absent[0]}: this run has none", fix="leave it out")
+    targets = [target for target in named if target not in absent]
+    forced = [setting for target in targets for setting in _forced(config, target)]
+    forced = list(dict.fromkeys(forced))
+    if forced:
+        click.echo(f"{' '.join(forced)}: each of {', '.join(targets)} must be there to be killed")
+        loaded = _load(given, forced)
+    return loaded, targets, forced
+
+
+def _has(config: RunConfig, target: str) -> bool:
+    there = {
+        "value": config.value is not None,
+        "verifier": bool(config.verifiers),
+        "reward": bool(config.rewards),
+        "service": bool(config.services),
+    }
+    return there.get(target, True)
+
+
+def _forced(config: RunConfig, target: str) -> list[str]:
+    """A process is killed, not a part of one. The driver has one; the store is closed."""
+    found = []
+    if target not in ("driver", "store") and config.placement.kind != "ray":
+        found.append("placement.kind=ray")
+    if target == "verifier" and not config.placement.verifiers:
+        found.append("placement.verifiers=1")
+    if target == "reward" and not config.placement.rewards:
+        found.append("placement.rewards=1")
+    return found
 
 
 def _load(given: Given, forced: Sequence[str]) -> LoadedConfig:

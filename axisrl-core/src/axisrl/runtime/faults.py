@@ -106,7 +106,7 @@ class Injector:
         there = sorted(
             name
             for name, actor in self._actors.items()
-            if name.partition(" ")[0] == fault.target and actor.pid != os.getpid()
+            if _role_of(name) == fault.target and actor.pid != os.getpid()
         )
         return there[fault.rank % len(there)] if there else ""
 
@@ -117,6 +117,11 @@ class Injector:
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(actor.pid, signal.SIGKILL)
+
+
+def _role_of(name: str) -> str:
+    """``service`` of ``service-search 1``; every named service is one."""
+    return name.partition(" ")[0].partition("-")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
