@@ -302,11 +302,13 @@ def toy(site: Site) -> Site:
 
 @pytest.fixture(scope="session")
 def local_ray(tmp_path_factory):
-    """A Ray of two CPUs for the whole session, with little memory; its value is where it spills."""
+    """A Ray of two CPUs and two GPUs (nobody has to own them) for the whole session, with little
+    memory; its value is where it spills."""
     ray = pytest.importorskip("ray", reason="the extra axisrl-core[ray] is not installed")
     spill = tmp_path_factory.mktemp("spill")
     ray.init(
         num_cpus=2,
+        num_gpus=2,
         include_dashboard=False,
         object_store_memory=100 << 20,
         object_spilling_directory=str(spill),

@@ -47,6 +47,23 @@ def test_an_option_that_does_something_is_welcome(load, settings):
     load("toy/base", *settings)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("mode=rollout",),
+        ("mode=eval", "eval.dataset=toy/tasks"),
+        ("mode=mismatch", "offline.rollouts=there"),
+        ("mode=train_offline", "offline.rollouts=there"),
+    ],
+)
+def test_memory_is_not_shared_where_one_side_is_alone(load, tmp_path, settings):
+    with pytest.raises(ConfigError, match=r"placement.colocate True has no effect with mode"):
+        load("toy/base", *settings, "placement.colocate=true")
+    recipe = tmp_path / "a.yaml"
+    recipe.write_text("extends: toy/base\nplacement: {colocate: true}\n")
+    assert not load(recipe, *settings).config.placement.colocate
+
+
 def test_a_reference_that_is_not_there_cannot_be_reset(load):
     with pytest.raises(ConfigError, match=r"kl.reset_every 5 has no effect with kl.base old"):
         load("toy/base", "kl.coef=0.1", "kl.base=old", "kl.reset_every=5")

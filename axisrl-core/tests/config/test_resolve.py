@@ -174,6 +174,44 @@ def test_several_trainer_ranks_need_a_data_parallel_trainer(toy, site):
     assert checked(placement="ray") == []
 
 
+SHARING = """
+from axisrl.plugins import EngineComponent, TrainerComponent, hookimpl
+
+@hookimpl
+def axisrl_rollout_engines():
+    return [EngineComponent(name="engine", target="{module}:Engine", transports=("disk",),
+                            offloads=True, scores=True)]
+
+@hookimpl
+def axisrl_trainer_backends():
+    return [TrainerComponent(name="trainer", target="{module}:Trainer", transports=("disk",),
+                             offloads=True)]
+"""
+SHARED = {
+    "placement": {"colocate": True},
+    "engine": "sharing/engine",
+    "trainer": "sharing/trainer",
+    "teacher": {"model": "big", "engine": "sharing/engine"},
+}
+
+
+def test_components_that_share_memory_can_hand_it_over(toy, learning, site):
+    site.add("sharing", SHARING)
+    value = {"loss": "learning/value", "trainer": "sharing/trainer"}
+    shared = {**SHARED, "value": value, "advantage": "learning/gae"}
+    assert checked(**shared) == []
+    for path, use in [
+        ("engine", {"engine": "toy/engine"}),
+        ("trainer", {"trainer": "toy/trainer"}),
+        ("value.trainer", {"value": {**value, "trainer": "toy/trainer"}}),
+        ("teacher.engine", {"teacher": {"model": "big", "engine": "toy/engine"}}),
+    ]:
+        (problem, *_) = checked(**{**shared, **use})
+        plugin = f"{path} toy/{path.rpartition('.')[2]} cannot hand its memory over"
+        assert problem.startswith("placement.colocate lets engines and trainers take turns")
+        assert problem.endswith(plugin)
+
+
 LEARNING = """
 from axisrl.plugins import AdvantageComponent, CorrectionComponent, LossComponent, hookimpl
 

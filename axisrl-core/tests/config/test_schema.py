@@ -171,3 +171,18 @@ def test_a_mode_without_a_trainer_asks_nothing_of_its_batches():
     config(mode="rollout", **sizes)
     with pytest.raises(ConfigError, match="max_tokens_per_batch 64 is too small"):
         config(mode="mismatch", **sizes)
+
+
+def test_taking_turns_with_memory_and_working_at_once_exclude_each_other():
+    config(placement={"colocate": True})
+    with pytest.raises(
+        ConfigError, match=r"take turns, and schedule.kind async keeps both at work"
+    ):
+        config(placement={"colocate": True}, schedule="async")
+
+
+@pytest.mark.parametrize("share", [{"gpus_engine": 2}, {"gpus_trainer": 1.5}])
+def test_what_shares_a_gpu_takes_no_more_than_one(share):
+    config(placement={"colocate": True, "gpus_engine": 1})
+    with pytest.raises(ConfigError, match=r"^placement: colocate shares single GPUs, and gpus_"):
+        config(placement={"colocate": True, **share})

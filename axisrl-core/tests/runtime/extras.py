@@ -20,6 +20,7 @@ def axisrl_rollout_engines():
             config=f"{FAKES}:ScriptedEngineConfig",
             transports=("disk",),
             scores=True,
+            offloads=True,
         )
     ]
 

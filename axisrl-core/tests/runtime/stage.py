@@ -63,6 +63,7 @@ def axisrl_rollout_engines():
             target=f"{__name__}:Engine",
             config=f"{FAKES}:ScriptedEngineConfig",
             transports=("disk",),
+            offloads=True,
         )
     ]
 
@@ -75,6 +76,7 @@ def axisrl_trainer_backends():
             target=f"{__name__}:Trainer",
             config=f"{FAKES}:ScriptedTrainerConfig",
             transports=("disk",),
+            offloads=True,
         )
     ]
 

@@ -9,6 +9,8 @@ import pytest
 
 from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.crew import hire
+from axisrl.runtime.memory import MemoryTurns
+from axisrl.runtime.spans import SpanLog
 from axisrl.types import ModelSpec
 
 SHELF = Path(__file__).with_name("shelf.py")
@@ -41,12 +43,14 @@ class Recording:
 
     def __init__(self, needs=()):
         self.needs, self.places, self.started, self.gpus = needs, Counter(), Counter(), {}
+        self.bundles = {}
         self.actors, self.peers = {}, {}
 
     async def reserve(self, groups):
         for name, group in groups.items():
             self.places[name] += group.count
             self.gpus[name] = group.gpus
+            self.bundles[name] = group.bundles
 
     async def spawn(self, actor, boot, *peers, group=""):
         self.started[group] += 1
@@ -72,9 +76,9 @@ def hired(stage, model_folder, tmp_path):
             run_dir=tmp_path,
             model=model,
         )
-        placement = Recording(needs)
-        watches = Watches()
-        return asyncio.run(hire(boot, placement, watches)), placement, watches
+        placement, watches = Recording(needs), Watches()
+        memory = MemoryTurns(loaded.config.placement.colocate, SpanLog(tmp_path / "events.jsonl"))
+        return asyncio.run(hire(boot, placement, watches, memory)), placement, watches
 
     return hired
 
@@ -134,6 +138,15 @@ def test_services_are_there_before_those_who_call_them(hired):
     assert order.index("service-wiki 0") < order.index("verifier 0") < order.index("rollout 0")
     assert list(placement.peers["verifier 0"]) == ["service-wiki"]
     assert list(placement.peers["rollout 0"]) == ["engine", "service-wiki", "verifier"]
+
+
+def test_colocated_engines_and_models_share_as_many_bundles_as_the_larger_count(hired):
+    two = ("placement={kind: ray, colocate: true, engines: 2}", "rollout.workers=3")
+    _, placement, _ = hired(*two, *VALUE, needs=REFERENCE)
+    shared = {name: count for name, count in placement.bundles.items() if count}
+    assert shared == {"trainer": 2, "rollout": 2, "reference": 2}
+    _, placement, _ = hired("placement.engines=2")
+    assert set(placement.bundles.values()) == {0}
 
 
 def test_engines_are_named_by_rank(hired):

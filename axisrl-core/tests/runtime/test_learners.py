@@ -14,6 +14,7 @@ from axisrl.config.schema import (
 )
 from axisrl.runtime.checkpoint import RunState
 from axisrl.runtime.learners import Learners
+from axisrl.runtime.memory import MemoryTurns
 from axisrl.runtime.trainer import StepReport
 from axisrl.types import Handle, Metric, RolloutGroup, StepStats, WeightAck, WeightUpdate
 
@@ -68,7 +69,8 @@ def learners(*, updates=4, warmup=0, entropy=None, kl=None, measured=(), **model
         entropy=entropy or EntropyConfig(),
         train=TrainConfig(updates=updates, max_tokens_per_batch=4096),
     )
-    return Learners(config=config, policy=Model("policy", measured), **models)
+    memory = MemoryTurns(False, None)
+    return Learners(config=config, memory=memory, policy=Model("policy", measured), **models)
 
 
 def test_nothing_is_scored_when_no_other_model_is_there():

@@ -187,8 +187,8 @@ def test_a_group_that_the_cluster_cannot_hold_is_an_error_and_not_a_wait(local_r
         "placement ray cannot hold resource group trainer, 3 actors of 0.5 CPU: "
         "the cluster has 1 CPU for it, 2 on the largest machine"
     )
-    with pytest.raises(ConfigError, match=r"group rollout, 1 actors of 0.5 CPU, 1 GPU: .* 0 GPU"):
-        reserving(config, {"rollout": (1, 1.0)})
+    with pytest.raises(ConfigError, match=r"group rollout, 3 actors of 0.5 CPU, 1 GPU: .* 2 GPU"):
+        reserving(config, {"rollout": (3, 1.0)})
 
 
 def test_what_others_hold_is_waited_for_and_then_named(local_ray):
@@ -197,7 +197,7 @@ def test_what_others_hold_is_waited_for_and_then_named(local_ray):
 
     async def work():
         await other.reserve(group)
-        with pytest.raises(ConfigError, match=r"group ours, .*: free within 0.2 s: 1 CPU, 0 GPU"):
+        with pytest.raises(ConfigError, match=r"group ours, .*: free within 0.2 s: 1 CPU, 2 GPU"):
             await asyncio.to_thread(reserving, config, {"ours": (2, 0.0)}, 0.2)
 
     using(other, work)

@@ -239,9 +239,10 @@ def test_what_the_engine_still_samples_for_an_episode_out_of_time_is_aborted(pla
     assert aborted == [summary.id]
 
 
-def test_a_request_that_nobody_waits_for_does_not_hold_up_new_weights(tmp_path):
+def test_a_request_that_nobody_waits_for_holds_up_neither_new_weights_nor_a_hand_over(tmp_path):
     actor = EngineActor.__new__(EngineActor)
     actor._gate, actor._waits, actor._clock = Gate(), False, BusyClock("generate")
+    actor._away = set()
     actor._engine = ScriptedEngine(script=lambda prompt, request: Reply(text="x", hang_after=1))
     np.save(tmp_path / "1.npy", np.zeros(8, np.float32))
     request = GenerateRequest(
@@ -255,11 +256,13 @@ def test_a_request_that_nobody_waits_for_does_not_hold_up_new_weights(tmp_path):
         orphan = asyncio.ensure_future(actor.generate(request))
         await asyncio.sleep(0)
         ack = await actor.update_weights(update)
-        return ack, await orphan
+        ended = (await orphan).finish_reason
+        again = asyncio.ensure_future(actor.generate(request))
+        await asyncio.sleep(0)
+        await actor.offload(["weights", "kv_cache"])
+        return ack.version, ended, (await again).finish_reason
 
-    ack, result = asyncio.run(orphaned())
-    assert ack.version == 1
-    assert result.finish_reason == "abort"
+    assert asyncio.run(orphaned()) == (1, "abort", "abort")
 
 
 def test_breaking_the_rules_is_the_policys_fault_and_is_trained_on(play):

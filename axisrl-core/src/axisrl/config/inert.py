@@ -66,6 +66,12 @@ _RULES = (
         fix="add a verifier, or remove it",
     ),
     _Rule(
+        switch="mode",
+        off=lambda run: not {"engine", "trainer"} <= set(run.needs),
+        options=("placement.colocate",),
+        fix="remove it: this run has no engine and trainer that could share",
+    ),
+    _Rule(
         switch="schedule.kind",
         off=lambda run: run.schedule.kind == "sync",
         options=(

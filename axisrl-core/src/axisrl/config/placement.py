@@ -33,6 +33,10 @@ class PlacementConfig(Config):
     """Processes that compute rewards; 0 computes them in the rollout workers."""
     gpus_engine: float = 0.0
     gpus_trainer: float = 0.0
+    colocate: bool = False
+    """Engines and trainers share their GPUs and take turns with the memory: engines while rollouts
+    are played, one model after another while they are learnt from. ``kind: ray`` then places all of
+    them in bundles of one GPU each; ``gpus_engine`` and ``gpus_trainer`` are shares of it."""
     trainer_ranks: int = 1
     """Processes that train the policy together, each on its share of every batch (data parallel);
     the value model has as many of its own."""
@@ -53,5 +57,10 @@ class PlacementConfig(Config):
         at_least(0, verifiers=self.verifiers, rewards=self.rewards)
         at_least(1, engines=self.engines, trainer_ranks=self.trainer_ranks)
         at_least(0, restarts=self.restarts)
+        if self.colocate and max(self.gpus_engine, self.gpus_trainer) > 1:
+            raise ValueError(
+                f"colocate shares single GPUs, and gpus_engine {self.gpus_engine:g}, gpus_trainer "
+                f"{self.gpus_trainer:g} take several"
+            )
         above_zero(sync_timeout_s=self.sync_timeout_s, rank_timeout_s=self.rank_timeout_s)
         above_zero(lease_s=self.lease_s)

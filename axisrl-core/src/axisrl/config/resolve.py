@@ -110,7 +110,11 @@ class _Located:
 def check(config: RunConfig, used: Sequence[UsedComponent]) -> list[Problem]:
     """What the components' descriptors say cannot work together."""
     found = {each.path: each for each in used}
-    problems = [*_store_problems(config, found["store"]), *_service_problems(config)]
+    problems = [
+        *_store_problems(config, found["store"]),
+        *_service_problems(config),
+        *_memory_problems(config, found),
+    ]
     if "loss" in config.needs:
         problems += [
             *_group_problems(config, found["advantage"]),
@@ -258,6 +262,22 @@ def _rank_problems(config: RunConfig, found: Mapping[str, UsedComponent]) -> Ite
                 f"placement.trainer_ranks {ranks} shares every batch among {ranks} trainers, and "
                 f"{path} {trainer.resolved.id} trains alone",
                 "set placement.trainer_ranks to 1, or choose a data-parallel trainer",
+            )
+
+
+def _memory_problems(config: RunConfig, found: Mapping[str, UsedComponent]) -> Iterator[Problem]:
+    if not config.placement.colocate or not {"engine", "trainer"} <= set(config.needs):
+        return
+    for path in ("engine", "trainer", "value.trainer", "teacher.engine"):
+        if path not in found:
+            continue
+        part = cast(EngineComponent | TrainerComponent, found[path].resolved.component)
+        if not part.offloads:
+            yield Problem(
+                "placement.colocate",
+                "placement.colocate lets engines and trainers take turns with memory, and "
+                f"{path} {found[path].resolved.id} cannot hand its memory over",
+                "set placement.colocate=false, or choose one that can",
             )
 
 

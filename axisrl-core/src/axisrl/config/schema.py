@@ -279,7 +279,12 @@ class RunConfig(Config):
             )
 
     def _check_mode(self) -> None:
-        """What does nothing, or drops everything, in this mode."""
+        """What cannot be, does nothing or drops everything in this mode."""
+        if self.placement.colocate and self.schedule.kind == "async":
+            raise ValueError(
+                "placement.colocate lets engines and trainers take turns, and schedule.kind async "
+                "keeps both at work: leave one of them out"
+            )
         offline, replays = self.mode == "train_offline", bool(self.offline.rollouts)
         if replays and self.mode not in ("train_offline", "mismatch"):
             raise ValueError(
@@ -318,6 +323,11 @@ class RunConfig(Config):
         if self.eval is not None and trains:
             parts += ("env", "engine")
         return tuple(dict.fromkeys(parts))
+
+    @property
+    def replays(self) -> bool:
+        """Whether training windows are read: from saved rollouts, or from conversations."""
+        return self.mode == "train_offline" or bool(self.offline.rollouts)
 
     @property
     def groups_per_window(self) -> int:

@@ -27,7 +27,7 @@ class ComparerActor(FrozenActor):
         trained tokens."""
         trajectories = await self.trajectories(groups)
         samples = [sample for _, one in trajectories for sample in one.samples]
-        rows = iter(await asyncio.to_thread(self.per_token, samples, self._backend.logprobs))
+        rows = iter(await asyncio.to_thread(self.per_token, samples, self.backend.logprobs))
         tokens = _scored([one for _, one in trajectories], rows)
         tokenizer = load_tokenizer(self.boot.model.path)
         return {

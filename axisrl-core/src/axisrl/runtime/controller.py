@@ -53,9 +53,12 @@ class Controller:
             await self._settle()
 
     async def _collect(self) -> Window:
-        self.parts.loggers.progress("rollout", 0, 0)
-        with self.parts.spans.span("rollout", step=self.parts.state.step + 1):
-            return await self.parts.source.collect()
+        parts = self.parts
+        parts.loggers.progress("rollout", 0, 0)
+        if not parts.config.replays:
+            await parts.memory.play()
+        with parts.spans.span("rollout", step=parts.state.step + 1):
+            return await parts.source.collect()
 
     async def _update(self, window: Window) -> None:
         """Take the window's optimizer steps. The last one's metrics stay pending until it is
@@ -93,6 +96,7 @@ class Controller:
         version = served + 1
         parts.loggers.progress("sync", 0, 1)
         with parts.spans.span("sync", step=parts.state.step):
+            await parts.memory.sync()
             await parts.engines.sync(self.learners.policy, (served, version))
             updates = parts.config.train.updates_per_sync
             parts.state = await self.learners.reset_reference(parts.state, updates)

@@ -20,6 +20,7 @@ from axisrl.runtime.engine import EngineActor
 from axisrl.runtime.frozen import FrozenActor, ServedTeacher
 from axisrl.runtime.judges import RewardActor, VerifierActor
 from axisrl.runtime.learners import Learners
+from axisrl.runtime.memory import MemoryTurns
 from axisrl.runtime.placement import Placement
 from axisrl.runtime.places import ResourceGroup
 from axisrl.runtime.ranks import spawn_ranks
@@ -52,22 +53,27 @@ class Crew:
     """Replicas of all named services."""
 
 
-async def hire(boot: ActorBoot, placement: Placement, supervisor: Supervisor) -> Crew:
-    """Start every actor that the configuration asks for, and have it watched."""
+async def hire(
+    boot: ActorBoot, placement: Placement, supervisor: Supervisor, memory: MemoryTurns
+) -> Crew:
+    """Start every actor that the configuration asks for, and have it watched; ``memory`` gets to
+    know those with a model."""
     config, plays = boot.config, "engine" in boot.config.needs
     await placement.reserve(_groups(config))
-    learners = await _learners(boot, placement) if "loss" in config.needs else None
+    learners = await _learners(boot, placement, memory) if "loss" in config.needs else None
     comparer = None
     if config.mode == "mismatch":
         comparer = await placement.spawn(ComparerActor, _role(boot, "trainer"), group="trainer")
     staff = Staff(placement)
-    engines = await _engines(boot, placement, staff, config.placement.engines if plays else 0)
+    engines = await _engines(boot, placement, staff, memory)
     recorder = await placement.spawn(RecorderActor, _role(boot, "recorder"), group="workers")
     if learners:
         await learners.start()
     if comparer:
         await comparer.call("start")
+        await memory.add_model("comparer", comparer)
     await staff.start("engine")
+    memory.add_engines(engines.posts)
     services = await _judges_and_services(boot, placement, staff) if plays else []
     await staff.employ(
         config.rollout.workers if plays else 0,
@@ -132,15 +138,19 @@ async def _ready(rank: int, actor: ActorHandle) -> None:
     """Its constructor did everything."""
 
 
-async def _engines(boot: ActorBoot, placement: Placement, staff: Staff, count: int) -> Engines:
+async def _engines(
+    boot: ActorBoot, placement: Placement, staff: Staff, memory: MemoryTurns
+) -> Engines:
     """The engines' processes; their models are loaded when the staff starts them."""
-    posts: dict[str, Post] = {}
-    engines = Engines(posts, boot.config.placement.sync_timeout_s)
+    config, posts = boot.config, dict[str, Post]()
+    engines = Engines(posts, config.placement.sync_timeout_s)
+    count = config.placement.engines if "engine" in config.needs else 0
 
     async def spawn(rank: int, _: Peers) -> ActorHandle:
         return await placement.spawn(EngineActor, _role(boot, "engine", rank), group="rollout")
 
     async def start(rank: int, engine: ActorHandle) -> None:
+        memory.check_room(f"engine rank {rank}")
         await engine.call("start")
         await engines.catch_up(f"engine rank {rank}", engine)
 
@@ -149,7 +159,7 @@ async def _engines(boot: ActorBoot, placement: Placement, staff: Staff, count: i
     return engines
 
 
-async def _learners(boot: ActorBoot, placement: Placement) -> Learners:
+async def _learners(boot: ActorBoot, placement: Placement, memory: MemoryTurns) -> Learners:
     config = boot.config
     policy = await spawn_ranks(placement, TrainerActor, _role(boot, "trainer"), "trainer")
     value = reference = teacher = None
@@ -159,21 +169,30 @@ async def _learners(boot: ActorBoot, placement: Placement) -> Learners:
         group = "trainer" if _asks_reference(config) else "reference"
         if group == "reference":  # only the loss itself knew
             gpus = config.placement.gpus_trainer
-            await placement.reserve({group: ResourceGroup(count=1, gpus=gpus)})
+            late = ResourceGroup(count=1, gpus=gpus, bundles=_bundles(config))
+            await placement.reserve({group: late})
         reference = await placement.spawn(FrozenActor, _role(boot, "reference"), group=group)
     if config.teacher:
         kind = ServedTeacher if config.teacher.engine else FrozenActor
         teacher = await placement.spawn(kind, _role(boot, "teacher"), group="trainer")
-    return Learners(config=config, policy=policy, value=value, reference=reference, teacher=teacher)
+    return Learners(
+        config=config,
+        memory=memory,
+        policy=policy,
+        value=value,
+        reference=reference,
+        teacher=teacher,
+    )
 
 
 def _groups(config: RunConfig) -> dict[str, ResourceGroup]:
     """Resource group -> the actors that the configuration asks for."""
     where, plays = config.placement, "engine" in config.needs
-    workers = config.rollout.workers if plays else 0
+    workers, engines = (each if plays else 0 for each in (config.rollout.workers, where.engines))
+    bundles = _bundles(config)
     return {
-        "trainer": ResourceGroup(count=_models(config), gpus=where.gpus_trainer),
-        "rollout": ResourceGroup(count=where.engines if plays else 0, gpus=where.gpus_engine),
+        "trainer": ResourceGroup(count=_models(config), gpus=where.gpus_trainer, bundles=bundles),
+        "rollout": ResourceGroup(count=engines, gpus=where.gpus_engine, bundles=bundles),
         "verifier": ResourceGroup(count=where.verifiers if plays else 0),
         "reward": ResourceGroup(count=where.rewards if plays else 0),
         **{
@@ -181,12 +200,14 @@ def _groups(config: RunConfig) -> dict[str, ResourceGroup]:
             for name, use in config.services.items()
         },
         # With them the recorder, and what replays or holds conversations.
-        "workers": ResourceGroup(count=workers + 1 + _replays(config)),
+        "workers": ResourceGroup(count=workers + 1 + config.replays),
     }
 
 
-def _replays(config: RunConfig) -> bool:
-    return config.mode == "train_offline" or bool(config.offline.rollouts)
+def _bundles(config: RunConfig) -> int:
+    """GPUs that engines and models share; 0 where each has its own."""
+    where = config.placement
+    return max(where.engines, where.trainer_ranks) if where.colocate else 0
 
 
 def _models(config: RunConfig) -> int:

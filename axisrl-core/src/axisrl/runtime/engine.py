@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 from axisrl.config.schema import needed
-from axisrl.protocols import HandleStore, RolloutEngine
+from axisrl.protocols import EnginePart, HandleStore, RolloutEngine
 from axisrl.runtime.actors import Actor, ActorBoot
 from axisrl.runtime.busy import Activity, BusyClock
 from axisrl.runtime.gate import Gate
+from axisrl.runtime.memory import offloading_engine
 from axisrl.types import GenerateRequest, GenerateResult, WeightAck, WeightUpdate
 
 _POLL_S = 0.001
 
 
 class EngineActor(Actor):
-    """Passes calls on to the engine component, and lets none in while weights change."""
+    """Passes calls on to the engine component, and lets none in while weights change or memory is
+    away."""
 
     def __init__(self, boot: ActorBoot, store: HandleStore | None = None) -> None:
         super().__init__(boot, store)
@@ -23,6 +26,7 @@ class EngineActor(Actor):
         self._engine: RolloutEngine = self.build("engine", use, "engine")
         self._waits = boot.config.schedule.kind == "async" and boot.config.schedule.partial == "off"
         self._gate = Gate()
+        self._away: set[EnginePart] = set()
         self._clock = BusyClock("generate")
         self.started()
 
@@ -31,7 +35,7 @@ class EngineActor(Actor):
         await self._engine.start(self.boot.model)
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
-        """Sample one model call, once no weight update is under way."""
+        """Sample one model call, once no weight update is under way and all memory is there."""
         async with self._gate.inside():
             with self._clock.busy():
                 return await self._engine.generate(request)
@@ -47,16 +51,40 @@ class EngineActor(Actor):
         off; otherwise they are ended (in a synchronous run only those whose rollout ran out of time
         are left, and they would hold the update up).
         """
-        self._gate.shut()
         try:
-            while not self._waits and self._gate.busy:
-                # A call that is inside may not have reached the engine yet.
-                await self._engine.abort()
-                await asyncio.sleep(_POLL_S)
-            await self._gate.empty()
+            await self._emptied()
             with self._clock.noted("update weights"):
                 return await self._engine.update_weights(update)
         finally:
+            self._let_in()
+
+    async def offload(self, parts: Collection[EnginePart]) -> None:
+        """Free the GPU memory of these parts; calls that still run are ended."""
+        engine = offloading_engine(self._engine, "engine")
+        self._away.update(parts)
+        await self._emptied()
+        with self._clock.noted("offload"):
+            await engine.offload(parts)
+
+    async def reload(self, parts: Collection[EnginePart]) -> None:
+        """Bring them back."""
+        engine = offloading_engine(self._engine, "engine")
+        with self._clock.noted("reload"):
+            await engine.reload(parts)
+        self._away.difference_update(parts)
+        self._let_in()
+
+    async def _emptied(self) -> None:
+        """Let no call in, and wait until none is inside."""
+        self._gate.shut()
+        while not self._waits and self._gate.busy:
+            # A call that is inside may not have reached the engine yet.
+            await self._engine.abort()
+            await asyncio.sleep(_POLL_S)
+        await self._gate.empty()
+
+    def _let_in(self) -> None:
+        if not self._away:
             self._gate.open()
 
     async def activity(self) -> Activity:

@@ -7,15 +7,16 @@ score. Both answer :meth:`score` with handles to log-probabilities at the sampli
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from axisrl.config.schema import needed
 from axisrl.errors import ConfigError
-from axisrl.protocols import HandleStore, ScoringEngine, TrainerBackend
+from axisrl.protocols import EnginePart, HandleStore, ScoringEngine
 from axisrl.runtime.actors import ActorBoot
+from axisrl.runtime.backend import BackendActor
+from axisrl.runtime.memory import offloading_engine
 from axisrl.runtime.rows import RowsActor
 from axisrl.runtime.trajectory import Trajectory
 from axisrl.types import (
@@ -28,24 +29,24 @@ from axisrl.types import (
 )
 
 
-class FrozenActor(RowsActor):
+class FrozenActor(BackendActor):
     """``boot.model`` in the trainer's backend, without an optimizer."""
 
     def __init__(self, boot: ActorBoot, store: HandleStore | None = None) -> None:
         super().__init__(boot, store)
         use = needed(boot.config.trainer, "trainer")
-        self._backend: TrainerBackend = self.build("trainer", use, "trainer")
+        self.backend = self.build("trainer", use, "trainer")
         self.started()
 
     def start(self) -> None:
         """Load the model."""
-        self._backend.start(self.boot.model, None)
+        self.backend.start(self.boot.model, None)
 
     async def score(self, groups: Sequence[RolloutGroup]) -> dict[str, Handle]:
         """Log-probabilities of every rollout's trained tokens."""
         trajectories = await self.trajectories(groups)
         samples = [sample for _, one in trajectories for sample in one.samples]
-        rows = iter(await asyncio.to_thread(self.per_token, samples, self._backend.logprobs))
+        rows = iter(await asyncio.to_thread(self.per_token, samples, self.backend.logprobs))
         return {
             rollout: await self.put(one.gather([next(rows) for _ in one.samples]))
             for rollout, one in trajectories
@@ -53,19 +54,7 @@ class FrozenActor(RowsActor):
 
     async def update_weights(self, update: WeightUpdate) -> WeightAck:
         """Become another model's copy."""
-        return await asyncio.to_thread(self._backend.update_weights, update)
-
-    async def save(self, path: Path) -> None:
-        """Write the weights."""
-        await asyncio.to_thread(self._backend.save, path)
-
-    async def load(self, path: Path) -> None:
-        """Put saved weights back."""
-        await asyncio.to_thread(self._backend.load, path)
-
-    async def stop(self) -> None:
-        """Free the model."""
-        await asyncio.to_thread(self._backend.stop)
+        return await asyncio.to_thread(self.backend.update_weights, update)
 
 
 class ServedTeacher(RowsActor):
@@ -93,6 +82,14 @@ class ServedTeacher(RowsActor):
         """Log-probabilities of every rollout's trained tokens."""
         trajectories = await self.trajectories(groups)
         return dict(await asyncio.gather(*(self._score_one(*each) for each in trajectories)))
+
+    async def offload(self, parts: Collection[EnginePart]) -> None:
+        """Free the GPU memory of these parts."""
+        await offloading_engine(self._engine, "teacher.engine").offload(parts)
+
+    async def reload(self, parts: Collection[EnginePart]) -> None:
+        """Bring them back."""
+        await offloading_engine(self._engine, "teacher.engine").reload(parts)
 
     async def stop(self) -> None:
         """Free the model."""

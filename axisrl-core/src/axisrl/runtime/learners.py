@@ -1,6 +1,7 @@
 """Learners: the models a window is learnt with, as the driver holds them.
 
-1. Models that only look (value model, reference, teacher) score the window first, at once.
+1. Models that only look (value model, reference, teacher) score the window first, at once, or one
+   after another where they share a GPU (:mod:`axisrl.runtime.memory`).
 2. Policy and value model load it, then take its optimizer steps; during ``value.warmup_updates``,
    which are whole windows, the value model alone does, and nobody scores for the policy.
 3. The entropy bonus follows the entropy of the whole global batch; the reference may become the
@@ -20,10 +21,18 @@ from pathlib import Path
 from axisrl.config.schema import EntropyConfig, RunConfig
 from axisrl.runtime.actors import ActorHandle
 from axisrl.runtime.checkpoint import RunState
+from axisrl.runtime.memory import ENGINE_PARTS, TRAINER_PARTS, MemoryTurns
 from axisrl.runtime.rows import WindowInput
 from axisrl.runtime.trainer import StepReport
 from axisrl.runtime.weights import sync_weights
 from axisrl.types import Handle, Metric, RolloutGroup
+
+_SAID_BY = {
+    "value": "values",
+    "reference": "reference_logprobs",
+    "teacher": "teacher_logprobs",
+}
+"""Model -> the column its scores become."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +40,7 @@ class Learners:
     """Handles of a run's models, engines aside."""
 
     config: RunConfig
+    memory: MemoryTurns
     policy: ActorHandle
     value: ActorHandle | None = None
     reference: ActorHandle | None = None
@@ -38,13 +48,19 @@ class Learners:
 
     async def start(self) -> None:
         """Load every model."""
-        updates = self.config.train.updates
+        updates, teacher = self.config.train.updates, self.config.teacher
         await self.policy.call("start", updates - self._warmup)
+        await self.memory.add_model("policy", self.policy)
         if self.value:
             await self.value.call("start", updates)
-        for frozen in (self.reference, self.teacher):
-            if frozen:
-                await frozen.call("start")
+            await self.memory.add_model("value", self.value)
+        if self.reference:
+            await self.reference.call("start")
+            await self.memory.add_model("reference", self.reference)
+        if self.teacher:
+            await self.teacher.call("start")
+            parts = ENGINE_PARTS if teacher and teacher.engine else TRAINER_PARTS
+            await self.memory.add_model("teacher", self.teacher, parts)
 
     async def stop(self) -> None:
         """Free every model."""
@@ -59,21 +75,38 @@ class Learners:
         groups = [group for update in updates for group in update]
         trains = state.step >= self._warmup
         scorers = {
-            "values": self.value,
-            "reference_logprobs": self.reference if trains else None,
-            "teacher_logprobs": self.teacher if trains else None,
+            "value": self.value,
+            "reference": self.reference if trains else None,
+            "teacher": self.teacher if trains else None,
         }
         there = {name: actor for name, actor in scorers.items() if actor}
-        found = await asyncio.gather(*(actor.call("score", groups) for actor in there.values()))
-        scores = dict(zip(there, found, strict=True))
+        found = await asyncio.gather(*(self._score(*each, groups) for each in there.items()))
+        scores = {_SAID_BY[name]: said for name, said in zip(there, found, strict=True)}
         window = WindowInput(updates=updates, scores=scores)
         schedule = self.config.schedule
         if schedule.kind == "async":
             oldest = state.version - schedule.max_staleness
             window = dataclasses.replace(window, oldest_version=oldest, version=state.version)
-        learners = [one for one in (self.value, self.policy if trains else None) if one]
-        means = await asyncio.gather(*(one.call("load_window", window) for one in learners))
+        loads = [self.value.call("load_window", window)] if self.value else []
+        loads += [self._load_policy(window)] if trains else []
+        means = await asyncio.gather(*loads)
         return means[-1], [handle for each in found for handle in each.values()]
+
+    async def _score(
+        self, name: str, actor: ActorHandle, groups: Sequence[RolloutGroup]
+    ) -> dict[str, Handle]:
+        async with self.memory.turn(name):
+            scores: dict[str, Handle] = await actor.call("score", groups)
+            return scores
+
+    async def _load_policy(self, window: WindowInput) -> dict[str, float]:
+        means: dict[str, float]
+        if len(window.updates) == 1:  # no row has to pass through the model
+            means = await self.policy.call("load_window", window)
+            return means
+        async with self.memory.turn("policy"):
+            means = await self.policy.call("load_window", window)
+            return means
 
     async def step(self, index: int, state: RunState) -> tuple[dict[str, StepReport], RunState]:
         """Take update ``index`` of the window, which is step ``state.step + 1``.
@@ -84,12 +117,14 @@ class Learners:
         state = dataclasses.replace(state, step=state.step + 1)
         reports: dict[str, StepReport] = {}
         if self.value:
-            reports["value"] = await self.value.call("step", index)
+            async with self.memory.turn("value", optimizer=True):
+                reports["value"] = await self.value.call("step", index)
         if state.step > self._warmup:
             entropy = self.config.entropy
             if entropy.target is not None:
                 await self.policy.call("set_entropy_coef", _paid(entropy, state))
-            reports["loss"] = await self.policy.call("step", index)
+            async with self.memory.turn("policy", optimizer=True):
+                reports["loss"] = await self.policy.call("step", index)
             measured = reports["loss"].stats.metrics.get("loss/entropy")
             state = _controlled(entropy, state, measured)
         return reports, state
@@ -101,7 +136,8 @@ class Learners:
             return state
         timeout = self.config.placement.sync_timeout_s
         versions = (state.reference_step, state.step)
-        await sync_weights(self.policy, {"reference": self.reference}, versions, timeout)
+        async with self.memory.turn("policy", "reference"):
+            await sync_weights(self.policy, {"reference": self.reference}, versions, timeout)
         return dataclasses.replace(state, reference_step=state.step)
 
     def saved(self, state: RunState) -> Mapping[str, ActorHandle]:

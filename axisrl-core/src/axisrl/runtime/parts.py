@@ -38,6 +38,7 @@ from axisrl.runtime.faults import Injector
 from axisrl.runtime.flow import RolloutFlow
 from axisrl.runtime.learners import Learners
 from axisrl.runtime.loggers import LoggerGroup
+from axisrl.runtime.memory import MemoryTurns
 from axisrl.runtime.metrics import MetricWindow
 from axisrl.runtime.placement import Placement, make_placement
 from axisrl.runtime.pool import RolloutPool
@@ -71,6 +72,7 @@ class RunParts:
     engines: Engines
     workers: Workers
     supervisor: Supervisor
+    memory: MemoryTurns
     recorder: ActorHandle
     services: Sequence[ActorHandle]
     source: WindowSource
@@ -125,6 +127,7 @@ class RunParts:
         self.workers.quarantine(state.quarantined)
         if self.learners:
             await self.learners.load(checkpoint, state)
+            await self.memory.sync()
             await self.engines.sync(self.learners.policy, (0, state.version))
         await self.recorder.call("forget_after", state.step)
 
@@ -138,6 +141,7 @@ class RunParts:
         step = self.state.step
         if self.evaluator is None:
             return {}
+        await self.memory.play()
         with self.spans.span("evaluate", step=step):
             result = await self.evaluator.run()
         if self.config.eval and self.config.eval.save_rollouts:
@@ -213,14 +217,15 @@ async def assemble(driver: DriverSide) -> RunParts:
     store: HandleStore = driver.build("store", boot.config.store, "store")
     placement: Placement | None = None
     supervisor = Supervisor(driver.budget, boot.config.placement.lease_s)
+    border = driver.faults.border if driver.faults else None
+    spans = SpanLog(boot.run_dir / "events.jsonl", border)
+    memory = MemoryTurns(boot.config.placement.colocate, spans)
     try:
         placement = make_placement(boot.config.placement, store)
-        crew = await hire(boot, placement, supervisor)
+        crew = await hire(boot, placement, supervisor, memory)
         if driver.faults:
             here = not boot.config.placement.address
             driver.faults.aim(placement.actors, store, here=here)
-        border = driver.faults.border if driver.faults else None
-        spans = SpanLog(boot.run_dir / "events.jsonl", border)
         timeline = Timeline(spans, crew.engines.posts)
         driver.timeline = timeline
         return RunParts(
@@ -234,6 +239,7 @@ async def assemble(driver: DriverSide) -> RunParts:
             engines=crew.engines,
             workers=crew.workers,
             supervisor=supervisor,
+            memory=memory,
             recorder=crew.recorder,
             services=crew.services,
             source=driver.source(crew, store),
@@ -247,6 +253,7 @@ async def assemble(driver: DriverSide) -> RunParts:
         if placement is not None:
             await _quietly("the placement", placement.close())
         await _quietly("the store", store.close())
+        spans.close()
         raise
 
 

@@ -179,7 +179,7 @@ class RayPlacement:
                 ) from problem
 
     async def reserve(self, groups: Mapping[str, ResourceGroup]) -> None:
-        """One placement group each."""
+        """A placement group each, or one for all that share bundles."""
         await self._places.reserve(groups)
 
     async def spawn(
@@ -187,7 +187,7 @@ class RayPlacement:
     ) -> ActorHandle:
         """Start a process and build the actor in it."""
         hosts = self._ray.remote(RayHost).options(
-            **self._places.options(group),
+            **self._places.options(group, _name(boot)),
             max_concurrency=10_000,  # the engine and the rollout slots bound what really runs
         )
         host, name = hosts.remote(), _name(boot)

@@ -49,6 +49,7 @@ class SpanLog:
         events = _mended(path)
         self._tracks = {Track(*_named(event)): (event["pid"], event["tid"]) for event in events}
         self._border = border
+        self._step = 0
         self._file: TextIO = path.open("a", encoding="utf-8")
         if not self._file.tell():
             self._file.write("[\n")
@@ -56,8 +57,10 @@ class SpanLog:
         self.total: defaultdict[str, float] = defaultdict(float)
 
     @contextmanager
-    def span(self, name: str, step: int) -> Iterator[None]:
-        """Time the block as a phase of the driver in ``step``. It is logged however it ends."""
+    def span(self, name: str, step: int | None = None) -> Iterator[None]:
+        """Time the block as a phase of the driver in ``step``, or in that of the phase which began
+        last. It is logged however it ends."""
+        self._step = step = self._step if step is None else step
         if self._border:
             self._border("before", name, step)
         wall, begun = time.time(), time.monotonic()

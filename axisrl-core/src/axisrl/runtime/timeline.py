@@ -6,6 +6,8 @@ A window is the time from one weight sync to the next. In it
 - ``time/engine_idle_frac`` the share in which an engine ran no model call, over all engines: the
   bubble. Each engine measures it by its own clock.
 
+``time/handover_s`` are the seconds of it in which memory changed hands (``placement.colocate``).
+
 Evaluation and checkpoints are part of a window and of neither wait. A rollout is drawn as it came
 home, by the driver's clock; engines and trainers by their machines' own.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from axisrl.errors import RunFailed
 from axisrl.runtime.actors import ActorHandle
@@ -21,6 +24,14 @@ from axisrl.runtime.busy import Activity
 from axisrl.runtime.spans import Span, SpanLog, Track
 from axisrl.runtime.trainer import StepReport
 from axisrl.types import RolloutSummary
+
+
+class _Border(NamedTuple):
+    """The end of a window: when, and how long until then the trainer waited and memory moved."""
+
+    clock: float
+    waited: float
+    moved: float
 
 
 class Timeline:
@@ -40,8 +51,7 @@ class Timeline:
         self._wall = wall
         self._ends: dict[str, list[float]] = {}
         """Worker -> end of the newest rollout on each of its tracks."""
-        self._border = (clock(), 0.0)
-        """When the window began, and how long the trainer had waited until then."""
+        self._border = _Border(clock(), 0.0, 0.0)
         self._before: dict[str, Activity] = {}
 
     def rollout(self, summary: RolloutSummary) -> None:
@@ -65,12 +75,16 @@ class Timeline:
             self._spans.add(track, Span("step", report.began, report.seconds), step=step)
 
     async def window(self) -> dict[str, float]:
-        """End a window: its ``time/*_frac``. What was not measured is absent."""
-        (began, waited), now = self._border, self._clock()
-        self._border = (now, self._spans.total["rollout"])
+        """End a window: its times and shares. What was not measured is absent."""
+        total, before = self._spans.total, self._border
+        moved = total["offload"] + total["reload"]
+        now = self._border = _Border(self._clock(), total["rollout"], moved)
         shares = {}
-        if now > began:
-            shares["time/trainer_wait_frac"] = (self._border[1] - waited) / (now - began)
+        if now.clock > before.clock:
+            waited = now.waited - before.waited
+            shares["time/trainer_wait_frac"] = waited / (now.clock - before.clock)
+        if moved:
+            shares["time/handover_s"] = moved - before.moved
         idle = [await self._idle(name, engine) for name, engine in self._engines.items()]
         known = [share for share in idle if share is not None]
         if known:

@@ -13,18 +13,18 @@ import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from axisrl.config.schema import TeacherConfig, Use, needed
 from axisrl.errors import ConfigError
-from axisrl.protocols import Advantage, DataParallelTrainer, HandleStore, Loss, TrainerBackend
+from axisrl.protocols import Advantage, DataParallelTrainer, HandleStore, Loss
 from axisrl.runtime.actors import ActorBoot
+from axisrl.runtime.backend import BackendActor
 from axisrl.runtime.batch import with_weights
 from axisrl.runtime.credit import Member, assign
 from axisrl.runtime.ranks import free_address
-from axisrl.runtime.rows import RowsActor, WindowInput
+from axisrl.runtime.rows import WindowInput
 from axisrl.types import (
     Handle,
     PackedBatch,
@@ -53,7 +53,7 @@ class StepReport:
     seconds: float = 0.0
 
 
-class LearnerActor(RowsActor):
+class LearnerActor(BackendActor):
     """A model with an optimizer. Subclasses say which loss it has and how its rows are made."""
 
     def __init__(
@@ -64,7 +64,7 @@ class LearnerActor(RowsActor):
         advantage = needed(boot.config.advantage, "advantage")
         self.advantage: Advantage = self.build("advantage", advantage, "advantage")
         self.loss: Loss = self._objective(self.build("loss", *loss))
-        self.backend: TrainerBackend = self.build("trainer", trainer, "trainer")
+        self.backend = self.build("trainer", trainer, "trainer")
         missing = self.loss.needs - self.backend.provides - _COLUMNS
         if missing:
             raise ConfigError(
@@ -161,18 +161,6 @@ class LearnerActor(RowsActor):
 
     def _mine(self, packed: Sequence[PackedBatch]) -> list[PackedBatch]:
         return [batch for batch in packed if batch.rank == self.boot.rank]
-
-    async def save(self, path: Path) -> None:
-        """Write the model's whole state into ``path``."""
-        await asyncio.to_thread(self.backend.save, path)
-
-    async def load(self, path: Path) -> None:
-        """Continue from a saved state."""
-        await asyncio.to_thread(self.backend.load, path)
-
-    async def stop(self) -> None:
-        """Free the model."""
-        await asyncio.to_thread(self.backend.stop)
 
 
 class TrainerActor(LearnerActor):

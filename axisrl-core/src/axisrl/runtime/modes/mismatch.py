@@ -36,11 +36,13 @@ class MismatchLoop:
         parts = self.parts
         if parts.state.pending is None:
             return
+        await parts.memory.play()
         with parts.spans.span("rollout", step=_STEP):
             window = await unless_interrupted(self.interrupt, parts.source.collect())
-        with parts.spans.span("score", step=_STEP):
-            work = self._comparer.call("compare", window.groups)
-            self._found = await unless_interrupted(self.interrupt, work)
+        async with parts.memory.turn("comparer"):
+            with parts.spans.span("score", step=_STEP):
+                work = self._comparer.call("compare", window.groups)
+                self._found = await unless_interrupted(self.interrupt, work)
         await parts.record(_STEP, window, window.groups, {})
         self._write()
         parts.loggers.scalars(_STEP, {**parts.measure(window).flush(), **_metrics(self._found)})

@@ -201,7 +201,7 @@ class ScriptedTrainer:
     def stop(self) -> None:
         """Remove what ``weight_update`` wrote."""
         for path in self._folder.glob("*.npy"):
-            path.unlink()
+            path.unlink(missing_ok=True)  # another trainer of the run may have been first
 
 
 def _where_trained(batch: PackedBatch, values: FloatArray | np.float32) -> FloatArray:
