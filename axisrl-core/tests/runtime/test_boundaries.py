@@ -1,6 +1,7 @@
 """Whose failure it is, and when a wait is over."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -12,6 +13,7 @@ from axisrl.errors import (
     ServiceFailure,
     VerifierFailure,
 )
+from axisrl.runtime import boundaries
 from axisrl.runtime.boundaries import at, in_time, inside, outcome_of
 from axisrl.types import Outcome
 
@@ -70,3 +72,52 @@ def test_a_timeout_of_the_works_own_is_not_the_deadlines():
 
     with pytest.raises(TimeoutError, match="the judge's own"):
         asyncio.run(in_time(times_out(), 1.0, VerifierFailure("too late")))
+
+
+def test_work_that_will_not_be_cancelled_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(boundaries, "_LETTING_GO_S", 0.01)
+
+    async def stubborn(over):
+        while not over.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await over.wait()
+
+    async def whole():
+        over = asyncio.Event()
+        with pytest.raises(VerifierFailure, match="too late"):
+            await in_time(stubborn(over), 0.01, VerifierFailure("too late"))
+        over.set()
+
+    asyncio.run(whole())
+
+
+def test_work_that_cancels_itself_failed_and_its_caller_goes_on():
+    async def cancels_itself():
+        raise asyncio.CancelledError
+
+    async def whole():
+        with pytest.raises(VerifierFailure, match="verifier: RuntimeError: it cancelled itself"):
+            await at("verifier", in_time(cancels_itself(), 1.0, VerifierFailure("too late")))
+        return "on"
+
+    assert asyncio.run(whole()) == "on"
+
+
+def test_a_cancelled_caller_cancels_the_work():
+    ended = []
+
+    async def works():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    async def whole():
+        caller = asyncio.ensure_future(in_time(works(), 60.0, VerifierFailure("too late")))
+        await asyncio.sleep(0.01)
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        return list(ended)
+
+    assert asyncio.run(whole()) == [True]

@@ -2,6 +2,7 @@
 stays."""
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import pickle
@@ -186,6 +187,23 @@ def test_an_infrastructure_failure_has_its_own_outcome_and_no_reward(
     assert summary.reward is None
     assert not summary.outcome.trainable
     assert error in summary.error
+
+
+@pytest.mark.parametrize("method", ["reset", "step", "close"])
+def test_an_env_that_will_not_be_cancelled_is_left_alone(play, monkeypatch, method):
+    monkeypatch.setattr("axisrl.runtime.boundaries._LETTING_GO_S", 0.01)
+    over = []
+
+    async def stubborn(self, *args):
+        while not over:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.2)
+                over.append("end of the test")
+
+    monkeypatch.setattr(f"axisrl.testing.fakes.EchoEnv.{method}", stubborn)
+    limits = ("rollout.boot_timeout_s=0.02", "rollout.run_timeout_s=0.02")
+    summary, _, _ = play(*limits)
+    assert summary.outcome is (Outcome.COMPLETED if method == "close" else Outcome.TIMEOUT)
 
 
 def test_a_verifier_that_hangs_is_timed_out_alone(play):

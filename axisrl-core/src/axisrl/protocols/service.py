@@ -29,7 +29,8 @@ class ServiceClient(Protocol):
     """What a component finds in ``context.services[name]``; to be used after its constructor."""
 
     async def call(self, method: str, *args: Any, timeout_s: float = 60.0, **options: Any) -> Any:
-        """``await service.method(*args, **options)`` in one of its replicas.
+        """``await service.method(*args, **options)`` in one of its replicas, within ``timeout_s``
+        (the time that a replica needs to come back is not counted).
 
         Raises ``ServiceFailure`` that names service, method and reason: it raised, it has no such
         method, it took longer than ``timeout_s``, its processes died over it. Not caught it is the

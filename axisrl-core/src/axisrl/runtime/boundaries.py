@@ -21,6 +21,8 @@ from axisrl.errors import (
 from axisrl.types import Outcome
 
 T = TypeVar("T")
+_LETTING_GO_S = 1.0
+"""What cancelled work gets to free what it holds, before nobody waits for it any more."""
 Boundary = Literal["env", "engine", "verifier"]
 _FAILURES: dict[Boundary, type[RolloutFailure]] = {
     "env": EnvFailure,
@@ -59,12 +61,27 @@ def inside(boundary: Boundary, what: str = "") -> Iterator[None]:
 
 
 async def in_time(work: Awaitable[T], limit_s: float, late: AxisrlError) -> T:
-    """Await ``work``; after ``limit_s`` it is cancelled and ``late`` raised. A ``TimeoutError`` of
-    its own passes."""
+    """Await ``work``; after ``limit_s`` it is cancelled and ``late`` raised, whether or not it lets
+    itself be cancelled. A ``TimeoutError`` of its own passes."""
     try:
         async with asyncio.timeout(limit_s) as scope:
-            return await work
+            return await abandonable(work)
     except TimeoutError:
         if scope.expired():
             raise late from None
         raise
+
+
+async def abandonable(work: Awaitable[T]) -> T:
+    """Await foreign work that may not let itself be cancelled: then nobody waits for it any
+    more."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task])
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=_LETTING_GO_S)
+    if task.cancelled():
+        raise RuntimeError("it cancelled itself")
+    return task.result()

@@ -165,8 +165,8 @@ class RayPlaces:
 def _refusal(places: _Places, there: str) -> ConfigError:
     return ConfigError(
         f"placement ray cannot hold {places.what}: {there}",
-        fix="lower placement.engines, rollout.workers, placement.cpus_per_actor or "
-        "placement.gpus_*",
+        fix="lower placement.engines, rollout.workers, placement.verifiers or another count of "
+        "processes, placement.cpus_per_actor or placement.gpus_*",
     )
 
 

@@ -26,7 +26,7 @@ from axisrl.config.schema import needed
 from axisrl.errors import EngineFailure, EnvFailure, RolloutFailure
 from axisrl.protocols import Env, HandleStore, Rollout
 from axisrl.runtime.actors import ActorBoot
-from axisrl.runtime.boundaries import at, inside, outcome_of
+from axisrl.runtime.boundaries import abandonable, at, inside, outcome_of
 from axisrl.runtime.callers import Caller
 from axisrl.runtime.chat import Conversation
 from axisrl.runtime.judges import judging_of
@@ -123,7 +123,7 @@ class RolloutActor(Caller):
             try:
                 async with asyncio.timeout(limits.boot_timeout_s):
                     env = await at("env", self._build_env())
-                    observation = await at("env", env.reset(request.task))
+                    observation = await at("env", abandonable(env.reset(request.task)))
                 with inside("env"):
                     episode.conversation.observe(observation)
                 limit = f"rollout.run_timeout_s {limits.run_timeout_s:g}"
@@ -153,7 +153,7 @@ class RolloutActor(Caller):
             with inside("engine"):
                 action = conversation.act(*drawn)
             episode.turns += 1
-            step = await at("env", env.step(action))
+            step = await at("env", abandonable(env.step(action)))
             episode.absorb(step)
             if step.done or step.truncated:
                 return episode.end(*_ending(step, action.finish_reason))
@@ -261,7 +261,7 @@ async def _close(env: Env, limit_s: float) -> None:
     """Close an env; one that cannot be closed must not take a finished episode with it."""
     try:
         async with asyncio.timeout(limit_s):
-            await env.close()
+            await abandonable(env.close())
     except Exception as error:  # noqa: BLE001 - foreign code; the result is already decided
         _LOGGER.warning("an env failed to close: %s", error)
 
