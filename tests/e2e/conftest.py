@@ -1,7 +1,6 @@
 """Real runs of the smoke recipe, started the way a user starts them: the ``axisrl`` command in its
 own process."""
 
-import fcntl
 import json
 import os
 import signal
@@ -133,8 +132,10 @@ class Run:
         return found
 
     def left_in_memory(self):
-        """Folders in /dev/shm that nobody holds any more."""
-        return [path.name for path in Path("/dev/shm").glob("axisrl-*") if _abandoned(path)]
+        """Folders of arrays in /dev/shm that are this run's."""
+        from axisrl.builtin.handles import run_key
+
+        return list(Path("/dev/shm").glob(f"axisrl-handles-*-{run_key(self.dir)}"))
 
     def _again(self, *arguments):
         if any((self.dir / "checkpoints").glob("step-*/COMPLETE")):
@@ -224,15 +225,6 @@ class Run:
         code, output = command.wait()
         assert code == 0, output[-2000:]
         return output
-
-
-def _abandoned(folder):
-    try:
-        with (folder / "lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def _node(node):

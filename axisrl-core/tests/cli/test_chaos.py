@@ -98,11 +98,14 @@ def test_the_command_of_every_run_is_the_recipe_with_its_settings(chaos, runs, t
 
 def test_ray_is_set_and_said_where_a_target_needs_a_process_of_its_own(chaos, runs):
     result = chaos("toy/base", "--kill", "worker,driver,engine")
-    said = "placement.kind=ray: each of worker, driver, engine must be there to be killed"
-    assert said in result.output
+    assert "placement.kind=ray: worker, engine must have processes of their own" in result.output
     (campaign,) = runs.campaigns
     assert campaign.command.words == ["toy/base", "placement.kind=ray"]
     assert campaign.chaos.targets == ["worker", "driver", "engine"]
+
+
+def test_a_setting_that_is_for_ray_alone_needs_no_word_about_ray(chaos, runs):
+    assert chaos("toy/base", "rollout.workers=2", "--kill", "worker").exit_code == 0
 
 
 def test_verifiers_get_a_process_of_their_own_where_they_have_none(chaos, runs):
@@ -144,11 +147,14 @@ def test_the_verdicts_are_written_for_machines(chaos, tmp_path):
         (["toy/base", "--kill", "driver", "--baseline", "/nowhere"], "is no run's folder"),
     ],
 )
-def test_a_wrong_command_line_is_one_error_before_anything_runs(chaos, runs, arguments, told):
+def test_a_wrong_command_line_is_one_error_before_anything_runs_or_is_written(
+    chaos, runs, output_root, arguments, told
+):
     result = chaos(*arguments)
     assert result.exit_code == 2
     assert told in result.output
     assert (runs.campaigns, runs.played) == ([], [])
+    assert list(output_root.iterdir()) == []
 
 
 def test_a_folder_that_holds_something_is_left_alone(chaos, tmp_path):

@@ -130,8 +130,9 @@ def execute(given: Given) -> int:
     from axisrl.runfolder import RunFolder
 
     loaded, targets, forced = _loaded(given)
+    known = _known_baseline(given, loaded)
     campaign = _campaign(given, loaded, targets, forced)
-    baseline = _baseline(given, campaign, loaded)
+    baseline = known or campaign.play_baseline()
     limit = given.limit or campaign.bound(baseline)
     reward = _shown(RunFolder(baseline.run_dir).last_reward)
     click.echo(f"without faults: {baseline.seconds:.0f} s, reward {reward}  {baseline.run_dir}")
@@ -154,7 +155,10 @@ def _loaded(given: Given) -> tuple[LoadedConfig, list[str], list[str]]:
     from axisrl.chaos.plan import targets_of
 
     named = targets_of(given.kill or _ALL)
-    loaded = _load(given, ())
+    # A process is killed, not a part of one. The driver always is one; the store is closed.
+    apart = [target for target in named if target not in ("driver", "store")]
+    forced = ["placement.kind=ray"] if apart else []
+    loaded = _load(given, forced)
     config = loaded.config
     if config.mode != "train":
         raise UsageError(f"chaos is for runs that train, and mode is {config.mode}")
@@ -162,12 +166,13 @@ def _loaded(given: Given) -> tuple[LoadedConfig, list[str], list[str]]:
     if absent and given.kill:
         raise UsageError(f"--kill {absent[0]}: this run has none", fix="leave it out")
     targets = [target for target in named if target not in absent]
-    forced = [setting for target in targets for setting in _forced(config, target)]
-    forced = list(dict.fromkeys(forced))
+    for target, key in (("verifier", "verifiers"), ("reward", "rewards")):
+        if target in targets and not getattr(config.placement, key):
+            forced.append(f"placement.{key}=1")
     if forced:
-        click.echo(f"{' '.join(forced)}: each of {', '.join(targets)} must be there to be killed")
-        loaded = _load(given, forced)
-    return loaded, targets, forced
+        told = ", ".join(target for target in targets if target in apart)
+        click.echo(f"{' '.join(forced)}: {told} must have processes of their own")
+    return _load(given, forced), targets, forced
 
 
 def _has(config: RunConfig, target: str) -> bool:
@@ -178,18 +183,6 @@ def _has(config: RunConfig, target: str) -> bool:
         "service": bool(config.services),
     }
     return there.get(target, True)
-
-
-def _forced(config: RunConfig, target: str) -> list[str]:
-    """A process is killed, not a part of one. The driver has one; the store is closed."""
-    found = []
-    if target not in ("driver", "store") and config.placement.kind != "ray":
-        found.append("placement.kind=ray")
-    if target == "verifier" and not config.placement.verifiers:
-        found.append("placement.verifiers=1")
-    if target == "reward" and not config.placement.rewards:
-        found.append("placement.rewards=1")
-    return found
 
 
 def _load(given: Given, forced: Sequence[str]) -> LoadedConfig:
@@ -251,13 +244,13 @@ def _folder(given: Given) -> Path:
     return folder.absolute()
 
 
-def _baseline(given: Given, campaign: Campaign, loaded: LoadedConfig) -> Baseline:
+def _known_baseline(given: Given, loaded: LoadedConfig) -> Baseline | None:
     from axisrl.chaos.campaign import known_baseline
     from axisrl.cli.target import is_run
     from axisrl.config.load import stored_tree
 
     if given.baseline is None:
-        return campaign.play_baseline()
+        return None
     if not is_run(given.baseline):
         raise UsageError(f"--baseline {given.baseline} is no run's folder")
     return known_baseline(given.baseline, loaded.tree, stored_tree(given.baseline))
