@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
+import gc
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -150,7 +151,8 @@ async def measured(pair: Pair, spec: ModelSpec, repeat: int) -> list[Line]:
         for name, move in pair.round(version):
             before, begun = held(spec), time.perf_counter()
             await move()
-            after, seconds = held(spec), time.perf_counter() - begun
+            finish(spec)
+            seconds, after = time.perf_counter() - begun, held(spec)
             line = lines.setdefault(name, Line(name=name, seconds=[]))
             line.moved, line.held = abs(after - before), after
             if version > 1:
@@ -158,11 +160,18 @@ async def measured(pair: Pair, spec: ModelSpec, repeat: int) -> list[Line]:
     return list(lines.values())
 
 
+def finish(spec: ModelSpec) -> None:
+    """Wait until the device has nothing left to do."""
+    if spec.device == "cuda":
+        torch.cuda.synchronize()
+
+
 def held(spec: ModelSpec) -> float:
-    """Bytes of tensors on the device, once it has nothing left to do; 0 on a CPU."""
+    """Bytes of tensors on the device; 0 on a CPU."""
     if spec.device != "cuda":
         return 0.0
-    torch.cuda.synchronize()
+    finish(spec)
+    gc.collect()
     return float(torch.cuda.memory_allocated())
 
 

@@ -71,6 +71,17 @@ def test_two_engines_a_trainer_a_value_model_and_a_reference_share_two_gpus(
     assert lives["rollout 0"] == lives["recorder 0"] == "none"
 
 
+def test_two_ranks_of_policy_and_value_model_take_turns_with_one_engine(make_run, same_run):
+    pytest.importorskip("ray")
+    ranks = ("placement.kind=ray", "placement.trainer_ranks=2")
+    short = ("train.updates=2", "eval=null", "checkpoint.every=0", *MODELS[:3], *ranks)
+    plain = make_run("plain", *short)
+    plain.whole()
+    colocated = make_run("colocated", *short, COLOCATE)
+    colocated.whole()
+    same_run(colocated, plain)
+
+
 @pytest.mark.parametrize(
     ("step", "phase", "told"),
     [

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import gc
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ LEFT = 1 << 20
 def allocated():
     """Bytes of tensors on the device. Workspaces of cuBLAS count as tensors; they are torch's."""
     torch.cuda.synchronize()
+    gc.collect()
     torch._C._cuda_clearCublasWorkspaces()
     return torch.cuda.memory_allocated()
 

@@ -43,10 +43,13 @@ def _actors(config: RunConfig) -> list[tuple[str, ...]]:
     if placement.kind == "inline":
         return [("everything", "1", "all", config.model.device, "this process")]
     where = placement.address or "a local Ray"
+    shared = f"{where}, GPUs in turns" if placement.colocate else where
     cpus = f"{placement.cpus_per_actor:g}"
-    trainers: list[tuple[str, ...]] = [("trainer", "1", cpus, f"{placement.gpus_trainer:g}", where)]
+    models = ["trainer", "value model"] if config.value else ["trainer"]
+    ranks = (str(placement.trainer_ranks), cpus, f"{placement.gpus_trainer:g}", shared)
+    trainers: list[tuple[str, ...]] = [(name, *ranks) for name in models]
     players: list[tuple[str, ...]] = [
-        ("engine", str(placement.engines), cpus, f"{placement.gpus_engine:g}", where),
+        ("engine", str(placement.engines), cpus, f"{placement.gpus_engine:g}", shared),
         ("rollout workers", str(config.rollout.workers), cpus, "0", where),
     ]
     judges = (("verifiers", placement.verifiers), ("rewards", placement.rewards))
