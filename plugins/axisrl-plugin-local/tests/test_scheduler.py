@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from axisrl.runtime.stopping import StopRule
 from axisrl.types import GenerateRequest, SamplingParams
 from axisrl_local.scheduler import Copy, Job, Scheduler
-from axisrl_local.stopping import StopRule
 
 
 def job(*prompt):
     request = GenerateRequest(
         id="r", prompt_ids=np.asarray(prompt, np.int32), sampling=SamplingParams(), seed=0
     )
-    return Job(request=request, rule=StopRule(frozenset(), (), None))
+    return Job(request=request, rule=StopRule(frozenset(), (), str))
 
 
 def advance(scheduler, fixed=True):

@@ -1,9 +1,9 @@
 """One checksum over named weights: the same on a CPU and a GPU, in any order of the names.
 
-1. The raw bytes of a tensor are read as 64-bit integers and laid out in rows of ``_WIDTH``.
-2. The sums (modulo 2**64) of every row and of every column are taken on the tensor's own device;
-   they do not depend on their order, and a value that moves changes a row or a column.
-3. Name, shape, dtype and those sums are hashed, tensors in the order of their names.
+1. The raw bytes of a tensor are read as 64-bit integers, padded with zeros to rows of ``_WIDTH``.
+2. Each row is summed (modulo 2**64) on the tensor's own device, word j times an odd number that
+   depends on j: a word that changes changes its row's sum, one that moves all but surely does.
+3. Name, shape, dtype and row sums are hashed, tensors in the order of their names.
 
 It detects damage and mix-ups, not forgery. Tied weights count once, under the name the caller
 gives (``dict(model.named_parameters())`` has each once).
@@ -11,42 +11,76 @@ gives (``dict(model.named_parameters())`` has each once).
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
 
-_WIDTH = 1024
+from axisrl.ops.flat_buckets import ROW_BYTES, Bucket, Entry
+
+_WIDTH = ROW_BYTES // 8
+_FACTOR = 0x9E3779B97F4A7C15
+"""2**64 over the golden ratio: odd, and spread over all bits."""
 
 
 def weights_checksum(weights: Mapping[str, Tensor]) -> str:
     """Hex digest (32 characters) over named tensors of any shape, dtype and device."""
-    named = sorted(weights.items(), key=lambda pair: pair[0])
-    digest = hashlib.blake2b(digest_size=16)
     with torch.no_grad():
-        sums = [_sums(tensor.detach()) for _, tensor in named]
-        gathered = _to_host(sums)
-    at = 0
-    for (name, tensor), part in zip(named, sums, strict=True):
+        sums = {name: _sums(tensor.detach()) for name, tensor in weights.items()}
+        on_host = _to_host(list(sums.values()))
+    parts, at = {}, 0
+    for name, tensor in weights.items():
         dtype = str(tensor.dtype).removeprefix("torch.")
-        digest.update(f"{name}\0{dtype}\0{tuple(tensor.shape)}\0".encode())
-        digest.update(gathered[at : at + 8 * len(part)])
-        at += 8 * len(part)
+        size = 8 * len(sums[name])
+        parts[Entry(name, dtype, tuple(tensor.shape), 0)] = on_host[at : at + size]
+        at += size
+    return _digest(parts.items())
+
+
+def buckets_checksum(buckets: Iterable[Bucket]) -> str:
+    """:func:`weights_checksum` of the tensors in flat buckets, with a few operations a bucket."""
+    parts = {}
+    for bucket in buckets:
+        with torch.no_grad():
+            on_host = _to_host([_row_sums(bucket.buffer)])
+        for entry in bucket.entries:
+            start = 8 * (entry.start // ROW_BYTES)
+            parts[entry] = on_host[start : start + 8 * -(-entry.nbytes // ROW_BYTES)]
+    return _digest(parts.items())
+
+
+def _digest(parts: Iterable[tuple[Entry, bytes]]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for entry, sums in sorted(parts, key=lambda part: part[0].name):
+        digest.update(f"{entry.name}\0{entry.dtype}\0{entry.shape}\0".encode())
+        digest.update(sums)
     return digest.hexdigest()
 
 
 def _sums(tensor: Tensor) -> Tensor:
-    """int64[rows + columns + rest] of the tensor's bytes; what fills no row is kept as it is."""
+    """int64[rows] of the tensor's bytes."""
     flat = tensor.contiguous().view(-1)
     if flat.storage_offset() * flat.element_size() % 8:
         flat = flat.clone()
     raw = flat.view(torch.uint8)
-    whole = raw.numel() // 8 * 8
-    words, rest = raw[:whole].view(torch.int64), raw[whole:]
-    full = words.numel() // _WIDTH * _WIDTH
-    table = words[:full].view(-1, _WIDTH)
-    return torch.cat([table.sum(1), table.sum(0), words[full:], rest.to(torch.int64)])
+    if short := -len(raw) % ROW_BYTES:
+        raw = torch.nn.functional.pad(raw, (0, short))
+    return _row_sums(raw)
+
+
+def _row_sums(raw: Tensor) -> Tensor:
+    """int64[rows] of whole rows of bytes."""
+    table = raw.view(torch.int64).view(-1, _WIDTH)
+    return (table * _factors(raw.device)).sum(1)
+
+
+@functools.cache
+def _factors(device: torch.device) -> Tensor:
+    """int64[_WIDTH]: distinct odd numbers."""
+    odd = torch.arange(1, 2 * _WIDTH, 2, dtype=torch.int64, device=device)
+    return odd * (_FACTOR - 2**64)
 
 
 def _to_host(sums: list[Tensor]) -> bytes:

@@ -11,7 +11,7 @@ from axisrl.protocols.advantage import Advantage
 from axisrl.protocols.blackbox import AdaptorContext, BlackboxAdaptor, HarnessOutcome, ProxySession
 from axisrl.protocols.correction import Correction, CorrectionResult
 from axisrl.protocols.dataset import TaskDataset
-from axisrl.protocols.engine import RolloutEngine, ScoringEngine
+from axisrl.protocols.engine import RolloutEngine, ScoringEngine, WatchedEngine
 from axisrl.protocols.env import Env
 from axisrl.protocols.handles import HandleStore
 from axisrl.protocols.loss import Level, Loss, LossInputs, LossResult, LossStat
@@ -62,4 +62,5 @@ __all__ = [
     "TrainerBackend",
     "TrainerPart",
     "Verifier",
+    "WatchedEngine",
 ]

@@ -58,6 +58,15 @@ class RolloutEngine(Protocol):
 
 
 @runtime_checkable
+class WatchedEngine(RolloutEngine, Protocol):
+    """An engine whose model is served by other processes than the engine's own."""
+
+    async def stay(self) -> None:
+        """Never returns; raises ``ActorGone`` once what serves is gone."""
+        ...
+
+
+@runtime_checkable
 class ScoringEngine(RolloutEngine, Protocol):
     """An engine that can also say how likely given tokens are: what a served teacher must do."""
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection
 
 from axisrl.config.schema import needed
-from axisrl.protocols import EnginePart, HandleStore, RolloutEngine
+from axisrl.protocols import EnginePart, HandleStore, RolloutEngine, WatchedEngine
 from axisrl.runtime.actors import Actor, ActorBoot
 from axisrl.runtime.busy import Activity, BusyClock
 from axisrl.runtime.gate import Gate
@@ -86,6 +86,12 @@ class EngineActor(Actor):
     def _let_in(self) -> None:
         if not self._away:
             self._gate.open()
+
+    async def stay(self) -> None:
+        """Never returns; raises ``ActorGone`` when what the engine serves by is gone."""
+        if isinstance(self._engine, WatchedEngine):
+            await self._engine.stay()
+        await super().stay()
 
     async def activity(self) -> Activity:
         """How long model calls ran, and what it did since it was last asked."""

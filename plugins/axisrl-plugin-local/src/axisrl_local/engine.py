@@ -28,6 +28,7 @@ import numpy as np
 
 from axisrl.errors import EngineFailure, WeightSyncError
 from axisrl.protocols import EnginePart
+from axisrl.runtime.stopping import StopRule
 from axisrl.types import (
     BuildContext,
     FinishReason,
@@ -42,7 +43,6 @@ from axisrl.types import (
 from axisrl_local.config import EngineConfig
 from axisrl_local.runner import ModelRunner, Sampled
 from axisrl_local.scheduler import Job, Plan, Scheduler
-from axisrl_local.stopping import StopRule
 
 T = TypeVar("T")
 Future = asyncio.Future[GenerateResult]
@@ -88,7 +88,7 @@ class LocalEngine:
         sampling = request.sampling
         before = request.prompt_ids[len(request.prompt_ids) - request.sampled_before :].tolist()
         stop_ids = runner.stop_ids | frozenset(sampling.stop_token_ids)
-        job = Job(request=request, rule=StopRule(stop_ids, sampling.stop, runner.tokenizer, before))
+        job = Job(request=request, rule=StopRule(stop_ids, sampling.stop, runner.decode, before))
         if request.sampled_before >= sampling.max_tokens:
             return job.result("length")
         future: Future = asyncio.get_running_loop().create_future()

@@ -34,7 +34,7 @@ def axisrl_trainer_backends() -> Iterable[TrainerComponent]:
             target="axisrl_local.trainer:LocalTrainer",
             config="axisrl_local.trainer_config:TrainerConfig",
             summary="Packed forward and backward with AdamW on a CPU or one GPU, in several ranks",
-            transports=_TRANSPORTS,
+            transports=(*_TRANSPORTS, "cuda_ipc"),
             data_parallel=True,
             offloads=True,
         )

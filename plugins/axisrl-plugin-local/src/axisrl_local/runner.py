@@ -8,7 +8,7 @@ Shapes: R rows of a pass, S slots, V tokens of the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -84,6 +84,10 @@ class ModelRunner:
             if value is not None:
                 stops.update(value if isinstance(value, list) else [value])
         return frozenset(stops)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ``ids``, special tokens included."""
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False))
 
     def step(self, plan: Plan) -> dict[int, Sampled]:
         """Run one pass; what was sampled, by slot."""

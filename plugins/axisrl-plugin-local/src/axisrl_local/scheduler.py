@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from axisrl.runtime.stopping import StopRule
 from axisrl.types import FinishReason, GenerateRequest, GenerateResult, IntArray
-from axisrl_local.stopping import StopRule
 
 Indices = NDArray[np.int64]
 

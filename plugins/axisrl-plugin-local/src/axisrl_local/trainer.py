@@ -132,7 +132,9 @@ class LocalTrainer:
         return _Training(
             Optimizer(list(held.trained().items()), self._config, total_steps),
             generators,
-            WeightPublisher(self._context.run_dir, self._config.transport),
+            WeightPublisher(
+                self._context.run_dir, self._config.transport, self._config.bucket_mib * 2**20
+            ),
         )
 
     def logprobs(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:

@@ -68,8 +68,11 @@ class TrainerConfig(Config):
     lora: LoraOptions | None = None
     """Train a low-rank adapter (``rank``, ``alpha``, ``dropout``, ``targets``, ``update``) and keep
     the weights as they are; null trains the weights. A frozen model ignores it."""
-    transport: Literal["shared_memory", "disk"] = "shared_memory"
-    """Where new weights are offered: in memory shared by the machine, or in the run folder."""
+    transport: Literal["shared_memory", "disk", "cuda_ipc"] = "shared_memory"
+    """Where new weights are offered: in memory shared by the machine, in the run folder, or on the
+    trainer's GPU, where an engine on the same GPU reads them (``sglang/engine``)."""
+    bucket_mib: int = 2048
+    """Size of the flat buffers into which ``cuda_ipc`` copies weights."""
 
     def __post_init__(self) -> None:
         if self.lr <= 0 or self.eps <= 0:
@@ -82,6 +85,8 @@ class TrainerConfig(Config):
             raise ValueError("min_lr_ratio has no meaning with schedule constant")
         if min(self.warmup_steps, self.weight_decay, self.max_grad_norm) < 0:
             raise ValueError("warmup_steps, weight_decay and max_grad_norm must be >= 0")
+        if self.bucket_mib < 1:
+            raise ValueError(f"bucket_mib {self.bucket_mib} must be >= 1")
         if self.chunk_tokens is not None and self.chunk_tokens < 1:
             raise ValueError(f"chunk_tokens {self.chunk_tokens} must be >= 1, or null")
         if self.kept_logits_mib is not None and self.kept_logits_mib < 0:

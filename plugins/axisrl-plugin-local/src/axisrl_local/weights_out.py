@@ -1,15 +1,20 @@
-"""Offers the trainer's weights to engines as one safetensors file per version.
+"""Offers the trainer's weights to engines: one safetensors file per version, or flat buckets on the
+GPU (``cuda_ipc``) and a JSON file that describes them.
 
 1. The file is complete before it has its name (written beside it, then renamed).
 2. The newest version and the one before it stay; older ones are removed, all of them at the end.
 3. Each publisher has a :class:`axisrl.sharedfolder.SharedFolder` of its own, so that two runs on a
    machine never meet, and what a killed one left is removed by the next.
 
+4. Buckets of one version are given up when the next is offered: by then engines have read them.
+   They are copies, so the trainer may go on; one engine rank can read them.
+
 It does not gather weights over ranks.
 """
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,18 +23,24 @@ from typing import Literal
 from safetensors.torch import save_file
 from torch import Tensor
 
-from axisrl.ops.checksum import weights_checksum
+from axisrl.errors import EnvironmentProblem
+from axisrl.ops.checksum import buckets_checksum, weights_checksum
+from axisrl.ops.cuda_ipc import describe
+from axisrl.ops.flat_buckets import Bucket, fill
 from axisrl.sharedfolder import SharedFolder
 from axisrl.types import AdapterMeta, TensorMeta, WeightUpdate
 
+Transport = Literal["shared_memory", "disk", "cuda_ipc"]
 _KEPT = 2
 
 
 class WeightPublisher:
     """Writes into memory shared by the machine, or under ``run_dir / "weights"``."""
 
-    def __init__(self, run_dir: Path, transport: Literal["shared_memory", "disk"]) -> None:
-        self._transport: Literal["shared_memory", "disk"] = transport
+    def __init__(self, run_dir: Path, transport: Transport, bucket_bytes: int = 2**29) -> None:
+        self._transport: Transport = transport
+        self._bucket_bytes = bucket_bytes
+        self._buckets: list[Bucket] = []
         base = run_dir / "weights" if transport == "disk" else None
         self._folder = SharedFolder("weights", uuid.uuid4().hex, base)
         self._files: list[Path] = []
@@ -39,9 +50,14 @@ class WeightPublisher:
     ) -> WeightUpdate:
         """Write ``weights`` (Hugging Face names, tied ones once) as ``version``; with ``adapter``
         they are its tensors."""
-        path = self._folder.path / f"v{version}.safetensors"
+        shared = self._transport == "cuda_ipc"
+        path = self._folder.path / f"v{version}.{'json' if shared else 'safetensors'}"
         partial = path.with_suffix(".partial")
-        save_file({name: weight.contiguous() for name, weight in weights.items()}, partial)
+        if shared:
+            checksum = self._share(weights, partial)
+        else:
+            save_file({name: weight.contiguous() for name, weight in weights.items()}, partial)
+            checksum = weights_checksum(weights)
         partial.replace(path)
         self._retire(path)
         return WeightUpdate(
@@ -56,7 +72,7 @@ class WeightPublisher:
                 )
                 for name, weight in weights.items()
             ),
-            checksum=weights_checksum(weights),
+            checksum=checksum,
             adapter=adapter,
         )
 
@@ -64,6 +80,25 @@ class WeightPublisher:
         """Remove every file that is left; idempotent."""
         self._folder.close()
         self._files.clear()
+        self._buckets.clear()
+
+    def _share(self, weights: Mapping[str, Tensor], path: Path) -> str:
+        """Copy the weights into buckets on their GPU and write what maps them; their checksum."""
+        off = next((name for name, weight in weights.items() if not weight.is_cuda), None)
+        if off is not None:
+            raise EnvironmentProblem(
+                f"transport cuda_ipc shares memory of a GPU, and {off} is not on one",
+                fix="train on a GPU, or set trainer.transport to shared_memory",
+            )
+        self._buckets.clear()
+        self._buckets = fill(weights, self._bucket_bytes)
+        checksum = buckets_checksum(self._buckets)
+        described = [
+            {"memory": describe(bucket.buffer), "entries": bucket.entries}
+            for bucket in self._buckets
+        ]
+        path.write_text(json.dumps(described), encoding="utf-8")
+        return checksum
 
     def _retire(self, newest: Path) -> None:
         self._files = [path for path in self._files if path != newest] + [newest]

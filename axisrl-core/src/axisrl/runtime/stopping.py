@@ -1,29 +1,29 @@
 """Decides whether a sampled token ends its request: stop tokens and stop strings.
 
-It does not count tokens (:mod:`axisrl_local.scheduler`).
+For engines that look at tokens as they come. It does not count them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 _INCOMPLETE = "�"
 
 
 class StopRule:
-    """State of one request. ``before`` are tokens of this model call that came with the prompt."""
+    """State of one request. ``decode`` gives the text of ids, special tokens included; ``before``
+    are tokens of this model call that came with the prompt."""
 
     def __init__(
         self,
         ids: frozenset[int],
         strings: Sequence[str],
-        tokenizer: Any,
+        decode: Callable[[Sequence[int]], str],
         before: Sequence[int] = (),
     ) -> None:
         self._ids = ids
         self._strings = tuple(text for text in strings if text)
-        self._tokenizer = tokenizer
+        self._decode = decode
         self._tokens: list[int] = []
         self._shown = 0
         self._next = 0
@@ -52,6 +52,3 @@ class StopRule:
             return ""
         self._shown, self._next = self._next, len(self._tokens)
         return text[len(known) :]
-
-    def _decode(self, tokens: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(tokens, skip_special_tokens=False))

@@ -1,0 +1,117 @@
+"""Parts of the SGLang benchmarks: model folders, requests, and an engine started for a while.
+
+It measures nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from axisrl.config.base import NoConfig
+from axisrl.types import BuildContext, GenerateRequest, ModelSpec, SamplingParams
+from axisrl_local.tiny import TinyModel
+from axisrl_sglang.config import EngineConfig
+from axisrl_sglang.engine import SglangEngine
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "qwen2.5-1.5b": {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+    },
+    "qwen3-4b": {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "hidden_size": 2560,
+        "intermediate_size": 9728,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+    },
+}
+"""The published sizes; weights are drawn by SGLang (``load_format: dummy``)."""
+COMMON: dict[str, Any] = {
+    "vocab_size": 151936,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": True,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e6,
+    "torch_dtype": "bfloat16",
+    "bos_token_id": None,
+    "eos_token_id": 3,
+}
+PORTABLE = {
+    "attention_backend": "triton",
+    "grammar_backend": "none",
+    "cuda_graph_backend_prefill": "disabled",
+}
+"""Server arguments that need none of SGLang's optional kernels, and compile no prefill graphs."""
+
+
+def shaped_folder(name: str, work: Path) -> ModelSpec:
+    """A folder without weights, in a published shape, with the tiny model's tokenizer."""
+    folder = work / name
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(COMMON | SHAPES[name], indent=2))
+    tokenizer = TinyModel(NoConfig(), BuildContext(run_dir=work)).fetch(work)
+    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        if (tokenizer / file).exists():
+            shutil.copy(tokenizer / file, folder / file)
+    return ModelSpec(name=name, path=folder, dtype="bfloat16", device="cuda")
+
+
+def random_weights(model: ModelSpec) -> dict[str, torch.Tensor]:
+    """Weights for every parameter of the model, on the GPU."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(model.path)
+    with torch.device("meta"):
+        net: Any = AutoModelForCausalLM.from_config(config)
+    generator = torch.Generator("cuda").manual_seed(0)
+    return {
+        name: torch.empty(p.shape, dtype=torch.bfloat16, device="cuda").normal_(
+            0, 0.02, generator=generator
+        )
+        for name, p in net.named_parameters()
+    }
+
+
+@asynccontextmanager
+async def serving(
+    model: ModelSpec, work: Path, options: dict[str, Any]
+) -> AsyncIterator[SglangEngine]:
+    """The engine with these options, stopped afterwards."""
+    engine = SglangEngine(EngineConfig(**options), BuildContext(run_dir=work))
+    await engine.start(model)
+    try:
+        yield engine
+    finally:
+        await engine.stop()
+
+
+def requests(prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[GenerateRequest]:
+    """One a prompt, the i-th with seed i."""
+    return [
+        GenerateRequest(
+            id=f"r{number}",
+            prompt_ids=np.asarray(prompt, np.int32),
+            sampling=sampling,
+            seed=number,
+            session=f"s{number}",
+        )
+        for number, prompt in enumerate(prompts)
+    ]

@@ -1,0 +1,1 @@
+"""SGLang as the rollout engine of axisrl."""

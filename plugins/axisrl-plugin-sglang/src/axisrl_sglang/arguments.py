@@ -1,0 +1,108 @@
+"""SGLang's server arguments, read off the installed package's source without importing it.
+
+The import takes many seconds and a CUDA runtime; the source of ``ServerArgs`` says which arguments
+there are and of which type. What only SGLang can judge (combinations, choices) it says itself when
+it starts.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from axisrl.errors import ConfigError, EnvironmentProblem
+
+_SIMPLE: dict[str, tuple[type, ...]] = {
+    "bool": (bool,),
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "None": (type(None),),
+}
+
+
+def package_folder() -> Path:
+    """Where SGLang is installed. Raises ``EnvironmentProblem`` when it is not."""
+    spec = importlib.util.find_spec("sglang")
+    if spec is None or not spec.submodule_search_locations:
+        raise EnvironmentProblem(
+            "SGLang is not installed", fix="pip install 'axisrl-plugin-sglang[sglang]'"
+        )
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def fields_of(source: str, name: str) -> dict[str, ast.AnnAssign]:
+    """Annotated fields of the class ``name`` in a module's source."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return {
+                line.target.id: line
+                for line in node.body
+                if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+            }
+    raise EnvironmentProblem(
+        f"this SGLang has no class {name} where it is expected",
+        fix="install one that the plugin supports: pip install 'axisrl-plugin-sglang[sglang]'",
+    )
+
+
+def server_arguments(folder: Path) -> dict[str, ast.AnnAssign]:
+    """Every server argument of the SGLang in ``folder``."""
+    source = (folder / "srt" / "server_args.py").read_text(encoding="utf-8")
+    return fields_of(source, "ServerArgs")
+
+
+def check_arguments(given: Mapping[str, Any], known: Mapping[str, ast.AnnAssign]) -> None:
+    """Raise ``ConfigError`` for a name that is not there, with the nearest one, and for a value
+    that is not of the argument's type."""
+    for name, value in given.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ConfigError(
+                f"engine.sglang.{name}: the SGLang installed has no such argument{hint}",
+                fix="python -m sglang.launch_server --help lists them",
+            )
+        types = simple_types(known[name].annotation)
+        if types is not None and not _is_one_of(value, types):
+            raise ConfigError(
+                f"engine.sglang.{name}: {value!r} is not of type {' or '.join(types)}",
+                fix="see the argument in python -m sglang.launch_server --help",
+            )
+
+
+def simple_types(annotation: ast.expr) -> tuple[str, ...] | None:
+    """Names of the scalar types an annotation allows; None where it allows anything else too."""
+    if isinstance(annotation, ast.Subscript):
+        outer = ast.unparse(annotation.value).rpartition(".")[2]
+        inner = annotation.slice
+        parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+        if outer in ("A", "Annotated"):
+            return simple_types(parts[0])
+        if outer == "Optional":
+            return _joined([*parts, ast.Constant(None)])
+        return _joined(parts) if outer == "Union" else None
+    if isinstance(annotation, ast.BinOp):
+        return _joined([annotation.left, annotation.right])
+    name = ast.unparse(annotation)
+    return (name,) if name in _SIMPLE else None
+
+
+def _joined(parts: list[ast.expr]) -> tuple[str, ...] | None:
+    found: list[str] = []
+    for part in parts:
+        types = simple_types(part)
+        if types is None:
+            return None
+        found.extend(types)
+    return tuple(found)
+
+
+def _is_one_of(value: Any, types: tuple[str, ...]) -> bool:
+    if isinstance(value, bool):
+        return "bool" in types
+    return any(isinstance(value, _SIMPLE[name]) for name in types)

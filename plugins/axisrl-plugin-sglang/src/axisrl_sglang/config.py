@@ -1,0 +1,64 @@
+"""Options of the engine. Imports neither torch nor SGLang."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from axisrl.config.base import Config
+
+OWNED = {
+    "model_path": "it is model.name",
+    "tokenizer_path": "token ids go in and out",
+    "skip_tokenizer_init": "token ids go in and out",
+    "dtype": "it is model.dtype",
+    "context_length": "it is engine.max_context",
+    "random_seed": "it is the run's seed",
+    "enable_deterministic_inference": "it is engine.seeded",
+    "custom_weight_loader": "the engine has one, which verifies what it loads",
+    "weight_version": "it counts the run's weight updates",
+    "enable_memory_saver": "it is engine.hand_over",
+    "enable_weights_cpu_backup": "it is engine.hand_over",
+    "incremental_streaming_output": "the engine reads whole outputs",
+    "dp_size": "replicas are placement.engines",
+}
+"""SGLang's server arguments that the engine sets itself, and where to say what they should be."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineConfig(Config):
+    """Options of ``sglang/engine``."""
+
+    max_context: int | None = None
+    """Most tokens of a prompt and its answer; null is what the model allows."""
+    seeded: bool = True
+    """A request's tokens follow from its seed, whatever else runs (SGLang's deterministic
+    inference: batch-invariant kernels). False is faster, and ignores seeds: no two runs are
+    alike, and a resumed request draws anew."""
+    verify_weights: bool = True
+    """After an update every value served is compared with the value received, and every parameter
+    must have got one. False only checks what arrived: for models whose SGLang class rearranges
+    weights while it loads them."""
+    hand_over: bool = False
+    """Its memory can be handed over to a trainer on the same GPU and taken back (SGLang's memory
+    saver). Weights that are away are kept in the machine's memory."""
+    start_timeout_s: float = 900.0
+    """Longest time for SGLang to load the model and compile what it compiles."""
+    stop_timeout_s: float = 60.0
+    """Longest time for it to end by itself; then it is killed."""
+    sglang: Mapping[str, Any] = field(default_factory=dict)
+    """Any of SGLang's server arguments by its name in ``ServerArgs``, such as ``tp_size: 2``,
+    ``mem_fraction_static: 0.6`` or ``attention_backend: triton``. Names and simple types are
+    checked against the SGLang installed."""
+
+    def __post_init__(self) -> None:
+        if self.max_context is not None and self.max_context < 2:
+            raise ValueError(f"max_context {self.max_context} must be >= 2, or null")
+        if min(self.start_timeout_s, self.stop_timeout_s) <= 0:
+            raise ValueError(
+                f"start_timeout_s {self.start_timeout_s} and stop_timeout_s "
+                f"{self.stop_timeout_s} must be above 0"
+            )
+        for name in sorted(self.sglang.keys() & OWNED.keys()):
+            raise ValueError(f"sglang.{name} cannot be set: {OWNED[name]}")

@@ -1,0 +1,370 @@
+"""``sglang/engine``: SGLang in a process of its own; token ids in, ids and log-probabilities out.
+
+1. ``generate`` translates a request, sends it to the SGLang process (:mod:`axisrl_sglang.process`)
+   and waits. Batching, caching and sampling are SGLang's.
+2. A token's logprob is under the distribution it was drawn from, masks applied; a greedy token's
+   (temperature 0) is of the softmax at temperature 1.
+3. With ``seeded`` the random number of a token depends on the request's seed and the token's place
+   in prompt and answer, so a resumed request draws what the whole one would have drawn. SGLang
+   cannot combine seeds with min-p: such requests are refused.
+4. Stop strings are looked for here, in the tokens as they come: SGLang runs without a tokenizer.
+5. Requests wait here while the engine is paused, while it takes new weights and while memory is
+   handed over (SGLang's memory saver: ``hand_over``).
+6. When the SGLang process is gone, every call raises ``ActorGone``, and so does ``stay``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any, cast
+
+import numpy as np
+
+from axisrl.errors import EngineFailure, EnvironmentProblem, WeightSyncError
+from axisrl.protocols import EnginePart
+from axisrl.runtime.chat import ChatTokenizer, load_tokenizer
+from axisrl.runtime.stopping import StopRule
+from axisrl.types import (
+    BuildContext,
+    FinishReason,
+    GenerateRequest,
+    GenerateResult,
+    ModelSpec,
+    WeightAck,
+    WeightUpdate,
+)
+from axisrl_sglang.arguments import check_arguments, package_folder, server_arguments
+from axisrl_sglang.config import EngineConfig
+from axisrl_sglang.messages import About, Ask, Output
+from axisrl_sglang.process import HostProcess
+from axisrl_sglang.requests import check_request, is_certain, is_masked, sampling_parameters
+from axisrl_sglang.updates import described, require_served
+
+
+@dataclass(eq=False, slots=True)
+class _Live:
+    """A request that is not over."""
+
+    session: str
+    rid: str
+    over: asyncio.Future[FinishReason]
+    aborted: asyncio.Event
+    sent: bool = False
+    """It is SGLang's; before, it waits here."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """What a start leaves behind."""
+
+    process: HostProcess
+    about: About
+    tokenizer: ChatTokenizer
+
+
+class SglangEngine:
+    """A :class:`axisrl.protocols.OffloadingEngine` and :class:`axisrl.protocols.WatchedEngine`. All
+    methods belong to one event loop."""
+
+    def __init__(self, config: EngineConfig, context: BuildContext) -> None:
+        check_arguments(config.sglang, server_arguments(package_folder()))
+        self._config = config
+        self._context = context
+        self._served: _Served | None = None
+        self._live: set[_Live] = set()
+        self._open = asyncio.Event()
+        self._shut: set[str] = set()
+        self._away: set[EnginePart] = set()
+        self._broken = ""
+        self._version = 0
+        self._numbers = count()
+
+    async def start(self, model: ModelSpec) -> None:
+        """Load the model as version 0; a second start replaces the model."""
+        await self.stop()
+        if model.head != "lm":
+            raise EnvironmentProblem(
+                "SGLang serves language models, not value heads", fix="serve model.head lm"
+            )
+        process = HostProcess(self._context.run_dir / "logs" / f"sglang-{uuid.uuid4().hex[:8]}.log")
+        try:
+            async with asyncio.timeout(self._config.start_timeout_s):
+                about: About = await process.call("start", self._arguments(model))
+        except (TimeoutError, EngineFailure) as problem:
+            await process.stop(0)
+            raise EnvironmentProblem(
+                f"SGLang did not start: {problem or 'engine.start_timeout_s is over'}",
+                fix=f"see {process.log}",
+            ) from problem
+        except BaseException:
+            await process.stop(0)
+            raise
+        tokenizer = self._context.services.get("tokenizer") or load_tokenizer(model.path)
+        self._served = _Served(process, about, tokenizer)
+        self._version, self._broken = 0, ""
+        self._away.clear()
+        self._shut.clear()
+        self._open.set()
+
+    def _arguments(self, model: ModelSpec) -> dict[str, Any]:
+        config = self._config
+        arguments: dict[str, Any] = {
+            "model_path": str(model.path),
+            "skip_tokenizer_init": True,
+            "dtype": model.dtype,
+            "random_seed": self._context.seed % 2**31,
+            "enable_deterministic_inference": config.seeded,
+            "enable_memory_saver": config.hand_over,
+            "enable_weights_cpu_backup": config.hand_over,
+        }
+        if config.max_context is not None:
+            arguments["context_length"] = config.max_context + 2
+        return arguments | dict(config.sglang)
+
+    async def generate(self, request: GenerateRequest) -> GenerateResult:
+        """See :meth:`axisrl.protocols.RolloutEngine.generate`. Cancelling it ends the request."""
+        served = self._running()
+        self._check(request, served)
+        if request.sampled_before >= request.sampling.max_tokens:
+            return self._result(Output([], [], "length", 0))
+        loop = asyncio.get_running_loop()
+        rid = f"{next(self._numbers):012d}-{uuid.uuid4().hex[:8]}"
+        live = _Live(request.session, rid, loop.create_future(), asyncio.Event())
+        self._live.add(live)
+        finish: FinishReason = "abort"
+        try:
+            if await self._let_in(live):
+                result = await self._sample(request, live, served)
+            else:
+                result = self._result(Output([], [], "abort", 0))
+            finish = result.finish_reason
+            return result
+        finally:
+            self._live.discard(live)
+            live.over.set_result(finish)
+
+    async def abort(self, session: str | None = None) -> int:
+        """See :meth:`axisrl.protocols.RolloutEngine.abort`. Returns once they are over."""
+        chosen = [live for live in self._live if session in (None, live.session)]
+        for live in chosen:
+            live.aborted.set()
+        finishes = await asyncio.gather(*(live.over for live in chosen))
+        return finishes.count("abort")
+
+    async def update_weights(self, update: WeightUpdate) -> WeightAck:
+        """See :meth:`axisrl.protocols.RolloutEngine.update_weights`."""
+        served = self._running()
+        hindrance = self._hindrance()
+        if "weights" in self._away:
+            hindrance = "its weights are handed over"
+        if hindrance:
+            raise WeightSyncError(
+                f"sglang/engine cannot take weights {update.version} over {self._version} now: "
+                f"{hindrance}",
+                fix="pause and abort requests, or wait until they are over; reload weights first",
+            )
+        weights = described(update, verify=self._config.verify_weights)
+        self._close("update")
+        try:
+            reports = await served.process.call("update", weights)
+        except EngineFailure as refused:
+            raise WeightSyncError(
+                f"weight update {update.version}: {refused.message}",
+                fix=f"see {served.process.log}",
+            ) from refused
+        finally:
+            self._reopen("update")
+        if any(report.changed for report in reports):
+            self._broken = f"weight update {update.version} went wrong half-way"
+        require_served(update, reports)
+        self._version, self._broken = update.version, ""
+        return WeightAck(version=update.version, checksum=reports[0].checksum)
+
+    async def pause(self) -> None:
+        """Start no new request until :meth:`resume`."""
+        self._close("pause")
+
+    async def resume(self) -> None:
+        """Undo :meth:`pause`."""
+        self._reopen("pause")
+
+    async def offload(self, parts: Collection[EnginePart]) -> None:
+        """See :meth:`axisrl.protocols.OffloadingEngine.offload`."""
+        process = self._handing_over()
+        if hindrance := self._hindrance():
+            raise EngineFailure(
+                f"sglang/engine cannot hand its memory over now: {hindrance}",
+                fix="pause and abort requests, or wait until they are over",
+            )
+        if going := sorted(set(parts) - self._away):
+            self._close("memory")
+            self._away.update(going)
+            await process.call("release", going)
+
+    async def reload(self, parts: Collection[EnginePart]) -> None:
+        """See :meth:`axisrl.protocols.OffloadingEngine.reload`."""
+        process = self._handing_over()
+        if coming := sorted(set(parts) & self._away):
+            await process.call("regain", coming)
+            self._away.difference_update(coming)
+        if not self._away:
+            self._reopen("memory")
+
+    async def stay(self) -> None:
+        """See :meth:`axisrl.protocols.WatchedEngine.stay`."""
+        await self._running().process.stay()
+
+    async def stop(self) -> None:
+        """End SGLang. Requests that are not over raise ``ActorGone``."""
+        if self._served is not None:
+            served, self._served = self._served, None
+            await served.process.stop(self._config.stop_timeout_s)
+
+    def _handing_over(self) -> HostProcess:
+        if not self._config.hand_over:
+            raise EnvironmentProblem(
+                "sglang/engine was started without SGLang's memory saver",
+                fix="set engine.hand_over to true",
+            )
+        return self._running().process
+
+    def _hindrance(self) -> str:
+        """Why nothing but requests can be attended to now; empty when it can."""
+        if "update" in self._shut:
+            return "it is taking others"
+        sent = sum(live.sent for live in self._live)
+        return f"{sent} requests run" if sent else ""
+
+    def _close(self, why: str) -> None:
+        self._shut.add(why)
+        self._open.clear()
+
+    def _reopen(self, why: str) -> None:
+        self._shut.discard(why)
+        if not self._shut:
+            self._open.set()
+
+    def _running(self) -> _Served:
+        if self._served is None:
+            raise EngineFailure("the engine is not started", fix="await engine.start(model) first")
+        return self._served
+
+    def _check(self, request: GenerateRequest, served: _Served) -> None:
+        if self._broken:
+            raise EngineFailure(f"the weights served are not whole: {self._broken}")
+        check_request(request, context=served.about.context, vocabulary=served.about.vocabulary)
+        if self._config.seeded and request.sampling.min_p > 0:
+            raise EngineFailure(
+                f"request {request.id!r} is refused: SGLang has no seeds with min_p",
+                fix="leave rollout.sampling.min_p at 0, or set engine.seeded to false",
+            )
+        if is_masked(request.sampling) and "sampling_mask" not in served.about.features:
+            raise EngineFailure(
+                f"request {request.id!r} is refused: SGLang {served.about.version} does not tell "
+                "log-probabilities under top_k, top_p and min_p",
+                fix="sample from the whole vocabulary, or install a newer SGLang",
+            )
+
+    async def _let_in(self, live: _Live) -> bool:
+        """Wait until the engine is open; False when the request is aborted meanwhile."""
+        while not self._open.is_set() and not live.aborted.is_set():
+            waits = [asyncio.ensure_future(e.wait()) for e in (self._open, live.aborted)]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
+        live.sent = not live.aborted.is_set()
+        return live.sent
+
+    async def _sample(
+        self, request: GenerateRequest, live: _Live, served: _Served
+    ) -> GenerateResult:
+        """Send the request, and an abort after it when one is asked for."""
+        ask = self._ask(request, live.rid, served)
+        work = asyncio.ensure_future(self._answer(request, ask, served))
+        abort = asyncio.ensure_future(live.aborted.wait())
+        try:
+            await asyncio.wait((work, abort), return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                await served.process.call("abort", live.rid)
+            return await work
+        except asyncio.CancelledError:
+            # Nobody waits for the tokens, but the next update waits for SGLang to be idle.
+            await served.process.call("abort", live.rid)
+            raise
+        finally:
+            abort.cancel()
+            work.cancel()
+
+    def _ask(self, request: GenerateRequest, rid: str, served: _Served) -> Ask:
+        sampling = request.sampling
+        room = served.about.context - len(request.prompt_ids)
+        parameters = sampling_parameters(sampling, vocabulary=served.about.vocabulary)
+        parameters["max_new_tokens"] = min(sampling.max_tokens - request.sampled_before, room)
+        parameters["stop_token_ids"] = sorted(
+            served.tokenizer.stop_ids | frozenset(sampling.stop_token_ids)
+        )
+        if self._config.seeded:
+            parameters["sampling_seed"] = request.seed % 2**63
+        return Ask(rid, request.prompt_ids.tolist(), parameters, is_masked(sampling))
+
+    async def _answer(self, request: GenerateRequest, ask: Ask, served: _Served) -> GenerateResult:
+        if request.sampling.stop:
+            output = await self._until_string(request, ask, served)
+        else:
+            output = await served.process.call("generate", ask)
+        if is_certain(request.sampling):
+            output = output._replace(logprobs=[0.0] * len(output.ids))
+        return self._result(output)
+
+    async def _until_string(self, request: GenerateRequest, ask: Ask, served: _Served) -> Output:
+        """Stream, and end the request at the token that completes a stop string."""
+        before = request.prompt_ids[len(request.prompt_ids) - request.sampled_before :].tolist()
+        decode = partial(served.tokenizer.decode, skip_special=False)
+        rule = StopRule(frozenset(), request.sampling.stop, decode, before)
+        outputs: list[Output] = []
+        seen, ends = 0, 0
+        stopping: asyncio.Task[Any] | None = None
+
+        def part(value: list[int] | Output) -> None:
+            nonlocal seen, ends, stopping
+            if isinstance(value, Output):
+                outputs.append(value)
+                value = value.ids[seen:]
+            for token in value:
+                seen += 1
+                if not ends and rule.stops(token):
+                    ends = seen
+            if ends and not outputs and stopping is None:
+                stopping = asyncio.ensure_future(served.process.call("abort", ask.rid))
+
+        await served.process.call("stream", ask, part=part)
+        if stopping is not None:
+            await stopping
+        (output,) = outputs
+        if ends:
+            return output._replace(
+                ids=output.ids[:ends], logprobs=output.logprobs[:ends], finish="stop"
+            )
+        return output
+
+    def _result(self, output: Output) -> GenerateResult:
+        logprobs = np.minimum(np.asarray(output.logprobs, np.float32), 0.0)
+        if len(logprobs) != len(output.ids) or not np.isfinite(logprobs).all():
+            raise EngineFailure(
+                f"SGLang gave {len(output.ids)} tokens and log-probabilities "
+                f"{logprobs.tolist()[:8]}..., which are not finite or not as many"
+            )
+        return GenerateResult(
+            ids=np.asarray(output.ids, np.int32),
+            logprobs=logprobs,
+            versions=np.full(len(output.ids), self._version, np.int32),
+            finish_reason=cast(FinishReason, output.finish),
+            cached_tokens=output.cached,
+        )

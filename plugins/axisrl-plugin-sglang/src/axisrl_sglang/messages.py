@@ -1,0 +1,67 @@
+"""What an engine and its SGLang process tell each other. Imports neither torch nor SGLang."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class About(NamedTuple):
+    """What serves, once it does."""
+
+    version: str
+    """SGLang's."""
+    context: int
+    """Most tokens of a prompt and its answer."""
+    vocabulary: int
+    """Ids that the model knows."""
+    capacity: int
+    """Tokens whose keys and values fit at once."""
+    features: frozenset[str]
+    """What this SGLang can do beyond what every supported one can: ``sampling_mask``."""
+
+
+class Ask(NamedTuple):
+    """One request."""
+
+    rid: str
+    """No request's is the beginning of another's: SGLang aborts by prefix."""
+    input_ids: list[int]
+    sampling: Mapping[str, Any]
+    """SGLang's sampling parameters."""
+    masked: bool
+    """Log-probabilities are wanted among the tokens that top-k, top-p and min-p leave."""
+
+
+class Output(NamedTuple):
+    """A request that is over."""
+
+    ids: list[int]
+    logprobs: list[float]
+    finish: str
+    """``stop``, ``length`` or ``abort``."""
+    cached: int
+    """Tokens of the prompt that were not computed again."""
+
+
+class Weights(NamedTuple):
+    """A weight update, as the SGLang process needs to know it."""
+
+    version: int
+    location: str
+    """A safetensors file, or the description of shared buckets."""
+    shared: bool
+    """It describes buckets on the GPU."""
+    checksum: str
+    verify: bool
+
+
+class Report(NamedTuple):
+    """What one rank of SGLang found when it loaded an update."""
+
+    checksum: str = ""
+    """Of the tensors it received."""
+    problem: str = ""
+    """Why it does not serve them; empty when it does."""
+    changed: bool = False
+    """The weights it served before are no longer whole."""

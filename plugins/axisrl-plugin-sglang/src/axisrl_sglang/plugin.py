@@ -1,0 +1,24 @@
+"""What this plugin offers. Imports nothing but :mod:`axisrl.plugins`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from axisrl.plugins import EngineComponent, hookimpl
+
+
+@hookimpl
+def axisrl_rollout_engines() -> Iterable[EngineComponent]:
+    """The engine that serves by SGLang."""
+    return [
+        EngineComponent(
+            name="engine",
+            target="axisrl_sglang.engine:SglangEngine",
+            config="axisrl_sglang.config:EngineConfig",
+            summary="SGLang in a process of its own, on one or several GPUs",
+            extras=("sglang",),
+            modules=("sglang",),
+            offloads=True,
+            transports=("shared_memory", "disk", "cuda_ipc"),
+        )
+    ]

@@ -1,0 +1,147 @@
+"""Calls into SGLang: the only module that imports it, when it starts.
+
+It uses ``Engine`` for starting and ending, and its ``tokenizer_manager`` for everything between,
+as SGLang's own server does: ``Engine``'s methods block the loop they run in. What it uses is listed
+with its signatures in ``tests/fake``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from axisrl.sharedfolder import SharedFolder
+from axisrl_sglang.messages import About, Ask, Output, Report, Weights
+from axisrl_sglang.payload import LOADER, payload
+
+_AGAIN_S = 0.02
+_IDLE_S = 30.0
+
+
+class Serving:
+    """One SGLang engine."""
+
+    def start(self, arguments: Mapping[str, Any]) -> About:
+        """Load the model. Blocks; :attr:`loop` is there afterwards."""
+        from sglang import __version__
+        from sglang.srt.entrypoints.engine import Engine
+        from sglang.srt.managers import io_struct
+
+        self._io: Any = io_struct
+        self._reports = SharedFolder("sglang", uuid.uuid4().hex)
+        engine: Any = Engine(**arguments, custom_weight_loader=[LOADER])
+        self._engine, self._manager = engine, engine.tokenizer_manager
+        self._ranks = int(engine.server_args.tp_size)
+        self.loop: asyncio.AbstractEventLoop = engine.loop
+        self._over: dict[str, asyncio.Future[None]] = {}
+        (first, *_) = engine._scheduler_init_result.scheduler_infos
+        asks = getattr(io_struct.GenerateReqInput, "__annotations__", {})
+        return About(
+            version=__version__,
+            # Two positions are SGLang's own: it ends a request one token before its limit.
+            context=int(self._manager.context_len) - 2,
+            vocabulary=int(self._manager.model_config.vocab_size),
+            capacity=int(first["max_total_num_tokens"]),
+            features=frozenset({"sampling_mask"} if "return_sampling_mask" in asks else ()),
+        )
+
+    def stop(self) -> None:
+        """End SGLang's processes; returns when they have given their memory back."""
+        self._engine.shutdown()
+        self._reports.close()
+
+    async def generate(self, ask: Ask) -> Output:
+        """Sample until the request is over."""
+        return [_output(ask, out) async for out in self._outputs(ask, stream=False)][-1]
+
+    async def stream(self, ask: Ask) -> AsyncIterator[list[int] | Output]:
+        """The tokens as they are sampled, and the whole in the end."""
+        told = 0
+        async for out in self._outputs(ask, stream=True):
+            if out["meta_info"]["finish_reason"] is None:
+                new, told = list(out["output_ids"][told:]), len(out["output_ids"])
+                yield new
+            else:
+                yield _output(ask, out)
+
+    async def abort(self, rid: str) -> None:
+        """Returns once the request is over. SGLang forgets an abort that comes before the request
+        reached its scheduler, so it is asked again."""
+        while (over := self._over.get(rid)) is not None:
+            self._manager.abort_request(rid=rid)
+            await asyncio.wait([over], timeout=_AGAIN_S)
+
+    async def update(self, weights: Weights) -> list[Report]:
+        """Load new weights on every rank, and drop every cached prefix.
+
+        SGLang ends itself when it cannot flush after an update, so it must be idle before.
+        """
+        await self._idle()
+        path = self._reports.path / f"{weights.version}.json"
+        request = self._io.UpdateWeightsFromTensorReqInput(
+            serialized_named_tensors=[payload(weights, path)] * self._ranks,
+            load_format=LOADER,
+            flush_cache=True,
+            weight_version=str(weights.version),
+        )
+        success, message = await self._manager.update_weights_from_tensor(request, None)
+        if not success:
+            raise RuntimeError(f"SGLang refused the weights: {message}")
+        reports = json.loads(path.read_text(encoding="utf-8"))
+        path.unlink()
+        return [Report(**report) for report in reports]
+
+    async def release(self, tags: list[str]) -> None:
+        """Give memory back: ``kv_cache``, ``weights``, ``cuda_graph``."""
+        await self._idle()
+        request = self._io.ReleaseMemoryOccupationReqInput(tags=tags)
+        await self._manager.release_memory_occupation(request, None)
+
+    async def regain(self, tags: list[str]) -> None:
+        """Take it again."""
+        request = self._io.ResumeMemoryOccupationReqInput(tags=tags)
+        await self._manager.resume_memory_occupation(request, None)
+
+    async def _idle(self) -> None:
+        """Wait until SGLang is idle, which it is some steps after its last request, and flush."""
+        flushed = await self._manager.flush_cache(timeout_s=_IDLE_S)
+        if not flushed.success:
+            raise RuntimeError(f"SGLang is not idle after {_IDLE_S:g} s: {flushed.message}")
+
+    async def _outputs(self, ask: Ask, *, stream: bool) -> AsyncIterator[dict[str, Any]]:
+        options = {"return_sampling_mask": True} if ask.masked else {}
+        request = self._io.GenerateReqInput(
+            rid=ask.rid,
+            input_ids=ask.input_ids,
+            sampling_params=dict(ask.sampling),
+            return_logprob=True,
+            stream=stream,
+            **options,
+        )
+        over = self._over[ask.rid] = asyncio.get_running_loop().create_future()
+        try:
+            async for out in self._manager.generate_request(request, None):
+                yield out
+        finally:
+            del self._over[ask.rid]
+            over.set_result(None)
+
+
+def _output(ask: Ask, out: Mapping[str, Any]) -> Output:
+    about = out["meta_info"]
+    reason = about["finish_reason"]
+    if reason["type"] == "abort" and reason.get("status_code"):
+        raise RuntimeError(reason.get("message") or "SGLang ended the request")
+    if ask.masked:
+        logprobs = list(about.get("output_token_sampling_logprobs") or ())
+    else:
+        logprobs = [entry[0] for entry in about.get("output_token_logprobs") or ()]
+    ids = list(out["output_ids"])
+    if reason["type"] == "abort":
+        # What was sampled last may be cut off from its log-probability.
+        ids = ids[: len(logprobs)]
+        logprobs = logprobs[: len(ids)]
+    return Output(ids, logprobs, reason["type"], int(about.get("cached_tokens") or 0))

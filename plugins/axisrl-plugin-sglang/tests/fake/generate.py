@@ -1,0 +1,111 @@
+"""Writes the fake's data classes from SGLang's real ones: ``python generate.py SGLANG_FOLDER``.
+
+Only the fields that the plugin or its tests name, with SGLang's own types and defaults.
+"""
+
+import ast
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CLASSES = {
+    "srt/server_args.py": {
+        "ServerArgs": [
+            "model_path",
+            "tokenizer_path",
+            "skip_tokenizer_init",
+            "dtype",
+            "context_length",
+            "random_seed",
+            "enable_deterministic_inference",
+            "custom_weight_loader",
+            "weight_version",
+            "incremental_streaming_output",
+            "enable_memory_saver",
+            "enable_weights_cpu_backup",
+            "tp_size",
+            "pp_size",
+            "dp_size",
+            "nnodes",
+            "attention_backend",
+            "grammar_backend",
+            "mem_fraction_static",
+            "max_total_tokens",
+            "max_running_requests",
+            "disable_cuda_graph",
+            "quantization",
+            "log_level",
+        ]
+    },
+    "srt/managers/io_struct.py": {
+        "GenerateReqInput": [
+            "rid",
+            "input_ids",
+            "sampling_params",
+            "return_logprob",
+            "return_sampling_mask",
+            "stream",
+        ],
+        "UpdateWeightsFromTensorReqInput": [
+            "serialized_named_tensors",
+            "load_format",
+            "flush_cache",
+            "weight_version",
+        ],
+        "ReleaseMemoryOccupationReqInput": ["tags"],
+        "ResumeMemoryOccupationReqInput": ["tags"],
+        "FlushCacheReqOutput": ["success", "message"],
+    },
+}
+
+
+def module(folder: Path, name: str) -> str:
+    """The fake's text of one module."""
+    tree = ast.parse((folder / name).read_text(encoding="utf-8"))
+    found = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    lines = [
+        f'"""Some data classes of SGLang\'s {name}; written by generate.py."""',
+        "# ruff: noqa: F401, UP",
+        "",
+        "from dataclasses import dataclass",
+        "from typing import Any, Dict, List, Literal, Optional, Union",
+    ]
+    for owner, fields in CLASSES[name].items():
+        lines += ["", "", "@dataclass(kw_only=True)", f"class {owner}:"]
+        known = {
+            line.target.id: line
+            for line in found[owner].body
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+        }
+        lines += [declared(known[field]) for field in fields]
+    return "\n".join(lines) + "\n"
+
+
+def declared(field: ast.AnnAssign) -> str:
+    """``name: type = default``; a default that is made is None."""
+    kind = ast.unparse(bare(field.annotation))
+    text = f"    {field.target.id}: {kind}"
+    if field.value is None:
+        return text
+    value = field.value
+    if isinstance(value, ast.Call):
+        value = next((k.value for k in value.keywords if k.arg == "default"), ast.Constant(None))
+    return f"{text} = {ast.unparse(value).replace(chr(39), chr(34))}"
+
+
+def bare(annotation: ast.expr) -> ast.expr:
+    """The type within ``Annotated`` (which SGLang calls ``A``)."""
+    annotated = isinstance(annotation, ast.Subscript)
+    if annotated and ast.unparse(annotation.value) in ("A", "Annotated"):
+        return bare(annotation.slice.elts[0])
+    return annotation
+
+
+def main() -> None:
+    for name in CLASSES:
+        text = module(Path(sys.argv[1]), name)
+        (HERE / "sglang" / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""``Engine``: the same calls as SGLang's, on a CPU, one request after the other in one process."""
+
+import asyncio
+import importlib
+import json
+import os
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from sglang.srt.managers.io_struct import FlushCacheReqOutput
+from sglang.srt.model import FusedModel
+from sglang.srt.server_args import ServerArgs
+
+
+class TokenizerManager:
+    """What stands between ``Engine`` and the scheduler."""
+
+    def __init__(self, server_args):
+        self.server_args = server_args
+        config = json.loads((Path(server_args.model_path) / "config.json").read_text())
+        self.context_len = server_args.context_length or config["max_position_embeddings"]
+        self.model_config = SimpleNamespace(vocab_size=config["vocab_size"])
+        self._eos = config["eos_token_id"]
+        dtype = getattr(torch, server_args.dtype)
+        self._model = FusedModel(server_args.model_path, dtype)
+        self._running = {}
+        self._seen = []
+        self._idle = True
+        self._released = set()
+
+    async def generate_request(self, obj, request=None):
+        if len(obj.input_ids) >= self.context_len:
+            raise ValueError(f"The input ({len(obj.input_ids)} tokens) is longer than the context")
+        assert not self._released, "released memory is used"
+        self._running[obj.rid] = False
+        self._idle = False
+        ids, logprobs, masked = [], [], []
+        params = obj.sampling_params
+        reason = None
+        prompt = list(obj.input_ids)
+        cached = max((shared(prompt, seen) for seen in self._seen), default=0)
+        try:
+            while reason is None:
+                await asyncio.sleep(0)
+                if self._running[obj.rid]:
+                    reason = {"type": "abort", "message": "Aborted"}
+                else:
+                    token, logprob, under_mask = self._draw(prompt + ids, params)
+                    ids.append(token)
+                    logprobs.append((logprob, token, None))
+                    masked.append(under_mask)
+                    reason = self._reason(ids, params)
+                if reason is not None or obj.stream:
+                    meta = {
+                        "id": obj.rid,
+                        "finish_reason": reason,
+                        "prompt_tokens": len(prompt),
+                        "completion_tokens": len(ids),
+                        "cached_tokens": min(cached, len(prompt) - 1),
+                        "weight_version": self.server_args.weight_version,
+                        "output_token_logprobs": logprobs,
+                    }
+                    if obj.return_sampling_mask:
+                        meta["output_token_sampling_logprobs"] = masked
+                    yield {"output_ids": ids, "meta_info": meta}
+            self._seen.append(prompt + ids)
+        finally:
+            del self._running[obj.rid]
+
+    def abort_request(self, rid="", abort_all=False):
+        for running in self._running:
+            if abort_all or (rid and running.startswith(rid)):
+                self._running[running] = True
+
+    async def flush_cache(self, timeout_s=None):
+        while self._running or not self._idle:
+            if not timeout_s:
+                return FlushCacheReqOutput(success=False, message="not idle")
+            await asyncio.sleep(0)
+            self._idle = True
+        self._seen.clear()
+        return FlushCacheReqOutput(success=True)
+
+    async def update_weights_from_tensor(self, obj, request=None):
+        assert len(obj.serialized_named_tensors) == self.server_args.tp_size
+        assert obj.load_format in self.server_args.custom_weight_loader
+        assert self._idle and not self._running, "SGLang dies when it cannot flush"
+        module, _, name = obj.load_format.rpartition(".")
+        named = pickle.loads(obj.serialized_named_tensors[0])
+        getattr(importlib.import_module(module), name)(self._model, named)
+        if obj.flush_cache:
+            self._seen.clear()
+        self.server_args.weight_version = obj.weight_version
+        return True, "Success"
+
+    async def release_memory_occupation(self, obj, request=None):
+        assert self.server_args.enable_memory_saver and not self._running and not self._seen
+        self._released |= set(obj.tags)
+        if "weights" in obj.tags and not self.server_args.enable_weights_cpu_backup:
+            with torch.no_grad():
+                for value in self._model.parameters():
+                    value.fill_(float("nan"))
+
+    async def resume_memory_occupation(self, obj, request=None):
+        self._released -= set(obj.tags)
+
+    def _draw(self, ids, params):
+        logits = self._model.logits(ids)
+        if params["temperature"] == 0:
+            token = int(logits.argmax())
+            return token, float(torch.log_softmax(logits, -1)[token]), 0.0
+        logprobs = torch.log_softmax(logits / params["temperature"], -1)
+        kept = masked(logprobs, params)
+        if self.server_args.enable_deterministic_inference:
+            assert params.get("min_p", 0) == 0, "With sampling seed min_p gives wrong results"
+            generator = torch.Generator().manual_seed(params["sampling_seed"] % 2**31 + len(ids))
+        else:
+            generator = None
+        noise = torch.empty(len(kept)).exponential_(generator=generator).log().neg()
+        token = int((kept + noise).argmax())
+        return token, float(logprobs[token]), float(kept[token])
+
+    def _reason(self, ids, params):
+        if ids[-1] == self._eos or ids[-1] in params["stop_token_ids"]:
+            return {"type": "stop", "matched": ids[-1]}
+        if len(ids) >= params["max_new_tokens"]:
+            return {"type": "length", "length": len(ids)}
+        return None
+
+
+class Engine:
+    """Loads the model in the constructor."""
+
+    def __init__(self, **kwargs):
+        self.server_args = ServerArgs(**kwargs)
+        if self.server_args.attention_backend == "broken":
+            raise ValueError("attention_backend broken is not a backend")
+        print("fake SGLang", os.getpid(), flush=True)
+        self.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self.loop)
+        self.tokenizer_manager = TokenizerManager(self.server_args)
+        infos = [{"status": "ready", "max_total_num_tokens": 10_000}]
+        self._scheduler_init_result = SimpleNamespace(scheduler_infos=infos)
+
+    def shutdown(self):
+        print("fake SGLang is shut down", flush=True)
+
+
+def shared(left, right):
+    """Length of the common beginning."""
+    pairs = zip(left, right, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(left), len(right)))
+
+
+def masked(logprobs, params):
+    """Renormalised over what top-k, top-p and min-p leave."""
+    order = logprobs.argsort(descending=True)
+    probs = logprobs[order].exp()
+    keep = torch.arange(len(order)) < params.get("top_k", len(order))
+    keep &= probs.cumsum(0) - probs <= params.get("top_p", 1.0)
+    keep &= probs >= probs[0] * params.get("min_p", 0.0)
+    left = torch.full_like(logprobs, -torch.inf)
+    left[order[keep]] = logprobs[order[keep]]
+    return torch.log_softmax(left, -1)

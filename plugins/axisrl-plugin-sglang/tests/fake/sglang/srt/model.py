@@ -1,0 +1,108 @@
+"""A small Llama in plain torch whose parameters are fused as SGLang fuses them."""
+
+import json
+import re
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn import functional
+
+FUSED = {
+    "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
+}
+LAYER = re.compile(r"(model\.layers\.\d+\.)(.*)(\.weight)")
+
+
+class FusedModel(nn.Module):
+    """``load_weights`` takes Hugging Face names; ``logits`` runs the model on what is held."""
+
+    def __init__(self, path, dtype):
+        super().__init__()
+        self._config = json.loads((Path(path) / "config.json").read_text())
+        weights = load_file(Path(path) / "model.safetensors")
+        self._places = {name: place(name, weights) for name in weights}
+        sizes = {}
+        for name, (target, start) in self._places.items():
+            rows = start + len(weights[name])
+            sizes[target] = (max(rows, sizes.get(target, (0,))[0]), *weights[name].shape[1:])
+        for target, shape in sizes.items():
+            empty = nn.Parameter(torch.empty(shape, dtype=dtype), False)
+            self.register_parameter(target.replace(".", "/"), empty)
+        self.load_weights(weights.items())
+
+    def named_parameters(self, *args, **kwargs):
+        for name, value in super().named_parameters(*args, **kwargs):
+            yield name.replace("/", "."), value
+
+    def load_weights(self, weights):
+        held = dict(self.named_parameters())
+        for name, tensor in weights:
+            if name in self._places:  # SGLang's loaders skip what they do not know
+                target, start = self._places[name]
+                held[target].data.narrow(0, start, len(tensor)).copy_(tensor)
+
+    @torch.no_grad()
+    def logits(self, ids):
+        config, held = self._config, dict(self.named_parameters())
+        x = held["model.embed_tokens.weight"][torch.tensor(ids)]
+        for number in range(config["num_hidden_layers"]):
+            layer = {
+                name.removeprefix(f"model.layers.{number}."): value
+                for name, value in held.items()
+                if name.startswith(f"model.layers.{number}.")
+            }
+            x = x + self._attention(self._norm(x, layer["input_layernorm.weight"]), layer)
+            x = x + mlp(self._norm(x, layer["post_attention_layernorm.weight"]), layer)
+        last = self._norm(x[-1], held["model.norm.weight"])
+        return (held["model.embed_tokens.weight"] @ last).float()
+
+    def _norm(self, x, weight):
+        scale = (x.float().square().mean(-1, keepdim=True) + self._config["rms_norm_eps"]).rsqrt()
+        return (x.float() * scale).to(x.dtype) * weight
+
+    def _attention(self, x, layer):
+        config = self._config
+        heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
+        size = config["hidden_size"] // heads
+        qkv = functional.linear(x, layer["self_attn.qkv_proj.weight"]).view(len(x), -1, size)
+        q, k, v = qkv.split([heads, groups, groups], dim=1)
+        theta = config.get("rope_theta") or config["rope_parameters"]["rope_theta"]
+        q, k = (rotated(each.transpose(0, 1), theta) for each in (q, k))
+        repeat = heads // groups
+        found = functional.scaled_dot_product_attention(
+            q,
+            k.repeat_interleave(repeat, 0),
+            v.transpose(0, 1).repeat_interleave(repeat, 0),
+            is_causal=True,
+        )
+        return functional.linear(
+            found.transpose(0, 1).reshape(len(x), -1), layer["self_attn.o_proj.weight"]
+        )
+
+
+def mlp(x, layer):
+    gate, up = functional.linear(x, layer["mlp.gate_up_proj.weight"]).chunk(2, -1)
+    return functional.linear(functional.silu(gate) * up, layer["mlp.down_proj.weight"])
+
+
+def rotated(x, theta):
+    """Rotary embedding of (heads, tokens, size), halves against each other."""
+    size = x.shape[-1]
+    rates = theta ** (-torch.arange(0, size, 2) / size)
+    angles = torch.outer(torch.arange(x.shape[1]), rates).repeat(1, 2)
+    left, right = x.chunk(2, -1)
+    return x * angles.cos() + torch.cat([-right, left], -1) * angles.sin()
+
+
+def place(name, weights):
+    """The parameter a tensor is a part of, and its first row there."""
+    match = LAYER.fullmatch(name)
+    for fused, parts in FUSED.items():
+        if match and match[2] in parts:
+            before = parts[: parts.index(match[2])]
+            rows = sum(len(weights[f"{match[1]}{part}.weight"]) for part in before)
+            return f"{match[1]}{fused}.weight", rows
+    return name, 0

@@ -1,0 +1,33 @@
+"""Some data classes of SGLang's srt/server_args.py; written by generate.py."""
+# ruff: noqa: F401, UP
+
+from dataclasses import dataclass
+from typing import Any, Dict, List, Literal, Optional, Union
+
+
+@dataclass(kw_only=True)
+class ServerArgs:
+    model_path: str
+    tokenizer_path: Optional[str] = None
+    skip_tokenizer_init: bool = False
+    dtype: str = "auto"
+    context_length: Optional[int] = None
+    random_seed: Optional[int] = None
+    enable_deterministic_inference: bool = False
+    custom_weight_loader: Optional[List[str]] = None
+    weight_version: str = "default"
+    incremental_streaming_output: bool = False
+    enable_memory_saver: bool = False
+    enable_weights_cpu_backup: bool = False
+    tp_size: int = 1
+    pp_size: int = 1
+    dp_size: int = 1
+    nnodes: int = 1
+    attention_backend: Optional[str] = None
+    grammar_backend: Optional[str] = None
+    mem_fraction_static: Optional[float] = None
+    max_total_tokens: Optional[int] = None
+    max_running_requests: Optional[int] = None
+    disable_cuda_graph: bool = False
+    quantization: Optional[str] = None
+    log_level: str = "info"

@@ -1,0 +1,24 @@
+"""Tests of axisrl_sglang.config."""
+
+import pytest
+
+from axisrl_sglang.config import OWNED, EngineConfig
+
+
+@pytest.mark.parametrize("name", sorted(OWNED))
+def test_what_the_engine_sets_itself_cannot_be_set_beside_it(name):
+    with pytest.raises(ValueError, match=f"sglang.{name} cannot be set: "):
+        EngineConfig(sglang={name: 1})
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_context": 1}, {"start_timeout_s": 0}, {"stop_timeout_s": -1}]
+)
+def test_sizes_that_cannot_work_are_refused(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=name):
+        EngineConfig(**options)
+
+
+def test_any_other_argument_is_passed_on():
+    assert EngineConfig(sglang={"tp_size": 2}).sglang == {"tp_size": 2}

@@ -1,0 +1,116 @@
+"""Tests of axisrl_sglang.engine and the process behind it, with the fake SGLang."""
+
+import asyncio
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from axisrl.errors import ActorGone, ConfigError, EngineFailure, EnvironmentProblem
+from axisrl.types import BuildContext, GenerateRequest, SamplingParams
+from axisrl_sglang.config import EngineConfig
+
+PROMPT = np.arange(5, 25, dtype=np.int32)
+
+
+def ask(seed=0, before=(), session="", **sampling):
+    return GenerateRequest(
+        id=f"r{seed}",
+        prompt_ids=np.concatenate([PROMPT, np.asarray(before, np.int32)]),
+        sampling=SamplingParams(**{"max_tokens": 6, **sampling}),
+        seed=seed,
+        sampled_before=len(before),
+        session=session,
+    )
+
+
+def test_masked_logprobs_are_among_the_tokens_left(serving):
+    async def test(engine):
+        return await engine.generate(ask(top_k=2)), await engine.generate(ask(top_p=1e-6))
+
+    two, one = serving(test)
+    assert (two.logprobs <= 0).all() and (two.logprobs > -20).all()
+    assert one.logprobs == pytest.approx(np.zeros(len(one.ids)), abs=1e-6)
+
+
+def test_seeds_with_min_p_are_refused_and_without_seeds_it_works(serving):
+    async def test(engine):
+        return await engine.generate(ask(min_p=0.1))
+
+    with pytest.raises(EngineFailure, match="no seeds with min_p"):
+        serving(test)
+    assert len(serving(test, seeded=False).ids) >= 1
+
+
+def test_a_stop_string_of_a_resumed_request_may_have_begun_before(serving, tiny):
+    from axisrl.runtime.chat import load_tokenizer
+
+    tokenizer = load_tokenizer(tiny.path)
+
+    async def test(engine):
+        whole = await engine.generate(ask(seed=4))
+        text = tokenizer.decode(whole.ids[1:4].tolist(), skip_special=False)
+        begun = whole.ids[:2]
+        rest = await engine.generate(ask(seed=4, before=begun, stop=(text,)))
+        return whole, rest
+
+    whole, rest = serving(test)
+    assert rest.finish_reason == "stop"
+    assert rest.ids.tolist() == whole.ids[2:4].tolist()
+
+
+def test_cached_tokens_are_told_until_new_weights_come(serving):
+    async def test(engine):
+        first = await engine.generate(ask())
+        return first.cached_tokens, (await engine.generate(ask(seed=1))).cached_tokens
+
+    assert serving(test) == (0, len(PROMPT) - 1)
+
+
+def test_requests_that_are_cancelled_are_ended_in_sglang(serving):
+    async def test(engine):
+        task = asyncio.ensure_future(engine.generate(ask(max_tokens=200)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await engine.offload(["kv_cache"])  # SGLang must be idle for it
+
+    serving(test, hand_over=True)
+
+
+def test_a_process_that_is_gone_is_an_actor_that_is_gone(serving):
+    async def test(engine):
+        running = asyncio.ensure_future(engine.generate(ask(max_tokens=200)))
+        watched = asyncio.ensure_future(engine.stay())
+        await engine.generate(ask(seed=1, max_tokens=1))
+        os.kill(engine._served.process.pid, signal.SIGKILL)
+        ended = await asyncio.gather(running, watched, return_exceptions=True)
+        with pytest.raises(ActorGone, match="ended with -9; it said last:\nfake SGLang"):
+            await engine.generate(ask())
+        return ended
+
+    assert [type(problem) for problem in serving(test)] == [ActorGone, ActorGone]
+
+
+def test_memory_is_handed_over_only_where_sglang_was_started_for_it(serving):
+    async def test(engine):
+        await engine.offload(["weights"])
+
+    with pytest.raises(EnvironmentProblem, match="memory saver") as refused:
+        serving(test)
+    assert "engine.hand_over" in refused.value.fix
+
+
+def test_a_start_that_fails_says_why_and_leaves_nothing(serving):
+    with pytest.raises(EnvironmentProblem, match="attention_backend broken is not a backend"):
+        serving(None, sglang={"attention_backend": "broken"})
+
+
+@pytest.mark.usefixtures("fake_sglang")
+def test_an_unknown_server_argument_is_found_before_anything_starts(tmp_path):
+    from axisrl_sglang.engine import SglangEngine
+
+    with pytest.raises(ConfigError, match=r"engine.sglang.tp_sise.*tp_size"):
+        SglangEngine(EngineConfig(sglang={"tp_sise": 2}), BuildContext(run_dir=tmp_path))

@@ -1,0 +1,46 @@
+"""Tests of axisrl_sglang.updates."""
+
+import dataclasses
+
+import pytest
+
+from axisrl.errors import WeightSyncError
+from axisrl.types import AdapterMeta, WeightUpdate
+from axisrl_sglang.messages import Report
+from axisrl_sglang.updates import TRANSPORTS, described, require_served
+
+UPDATE = WeightUpdate(
+    version=4, transport="disk", location="/x", tensors=(), checksum="c", adapter=None
+)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_every_transport_is_described(transport):
+    weights = described(dataclasses.replace(UPDATE, transport=transport), verify=True)
+    assert (weights.version, weights.location, weights.checksum) == (4, "/x", "c")
+    assert weights.shared == (transport == "cuda_ipc")
+
+
+def test_an_unknown_transport_is_refused():
+    with pytest.raises(WeightSyncError, match="'nccl'"):
+        described(dataclasses.replace(UPDATE, transport="nccl"), verify=True)
+
+
+def test_an_adapter_is_refused_with_what_to_do():
+    adapter = AdapterMeta(rank=1, scale=1.0, targets=())
+    with pytest.raises(WeightSyncError, match="low-rank adapter") as refused:
+        described(dataclasses.replace(UPDATE, adapter=adapter), verify=True)
+    assert "trainer.lora.update merged" in refused.value.fix
+
+
+@pytest.mark.parametrize(
+    ("changed", "state"), [(True, "no longer whole"), (False, "kept what it had")]
+)
+def test_a_rank_that_does_not_serve_it_is_named(changed, state):
+    reports = [Report("c"), Report("c", "it broke", changed)]
+    with pytest.raises(WeightSyncError, match=f"update 4 .* rank 1 .*it broke; .*{state}"):
+        require_served(UPDATE, reports)
+
+
+def test_ranks_that_serve_it_are_believed():
+    require_served(UPDATE, [Report("c"), Report("c")])
