@@ -29,6 +29,13 @@ def test_a_bound_allows_a_start_and_the_lost_updates_for_each_fault(tmp_path, ba
     assert campaign(tmp_path, 2, 3).bound(known) == pytest.approx(3 * (12.75 + 2 * (20 + 2.75)))
 
 
+def test_a_bound_grows_with_the_runs_that_share_a_core_and_never_shrinks(tmp_path, baseline):
+    known = Baseline(baseline.path, 12.75, phases_of(baseline.path))
+    alone = campaign(tmp_path, 1, 1).bound(known)
+    assert campaign(tmp_path, 1, 1).bound(known, 0.25) == alone
+    assert campaign(tmp_path, 1, 1).bound(known, 2.0) == 2 * alone
+
+
 def test_a_run_of_the_same_settings_under_another_name_is_a_baseline(baseline):
     found = known_baseline(baseline.path, {"name": "", "seed": 1}, {"name": "b", "seed": 1})
     assert (found.seconds, len(found.phases)) == (10.0, 9)

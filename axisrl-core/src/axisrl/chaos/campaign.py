@@ -1,7 +1,7 @@
 """A run without faults, then one with faults for each seed, several at once if asked, each judged.
 
-A run with faults may take ``slack`` times what it should: the run without them, and for each fault
-a new start and the updates that are taken again. What takes longer is hung.
+A run with faults may take so many times what it should (``_SLACK``): the run without them, and for
+each fault a new start and the updates that are taken again. What takes longer is hung.
 """
 
 from __future__ import annotations
@@ -56,13 +56,14 @@ class Campaign:
             )
         return Baseline(run_dir, ending.seconds, phases_of(run_dir))
 
-    def bound(self, baseline: Baseline) -> float:
-        """Seconds after which a run with faults counts as hung."""
+    def bound(self, baseline: Baseline, crowd: float = 1.0) -> float:
+        """Seconds after which a run with faults counts as hung; ``crowd`` is how many runs share
+        what the one without faults had alone."""
         first, last = baseline.phases[0], max(p.began + p.seconds for p in baseline.phases)
         working = last - first.began
         step, faults = working / self.chaos.updates, -(-self.chaos.updates // self.chaos.every)
         each = max(baseline.seconds - working, 0.0) + self.redo * step + _FAULT_S
-        return _SLACK * (baseline.seconds + faults * each)
+        return _SLACK * max(crowd, 1.0) * (baseline.seconds + faults * each)
 
     def play(self, baseline: Baseline, seed: int, limit_s: float, *, keep: bool) -> Verdict:
         """One run with the faults of ``seed``; a good one's folder is removed unless ``keep``."""
