@@ -54,7 +54,8 @@ class OffloadingTrainer(TrainerBackend, Protocol):
     """
 
     def offload(self, parts: Collection[TrainerPart]) -> None:
-        """Free the memory of these parts."""
+        """Free the memory of these parts. What the newest ``weight_update`` holds there goes with
+        the weights: by then receivers have read it."""
         ...
 
     def reload(self, parts: Collection[TrainerPart]) -> None:

@@ -111,6 +111,8 @@ class LocalTrainer:
     def offload(self, parts: Collection[TrainerPart]) -> None:
         """See the protocol. On a CPU nothing is freed."""
         self._held()
+        if "weights" in parts and self._training is not None:
+            self._training.publisher.withdraw()
         for part in self._memory.keys() & parts:
             self._away.add(part)
             self._memory[part].offload()

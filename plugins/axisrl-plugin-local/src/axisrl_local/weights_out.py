@@ -6,8 +6,9 @@ GPU (``cuda_ipc``) and a JSON file that describes them.
 3. Each publisher has a :class:`axisrl.sharedfolder.SharedFolder` of its own, so that two runs on a
    machine never meet, and what a killed one left is removed by the next.
 
-4. Buckets of one version are given up when the next is offered: by then engines have read them.
-   They are copies, so the trainer may go on; one engine rank can read them.
+4. Buckets of one version are given up when the next is offered or the weights leave the GPU: by
+   then engines have read them. They are copies, so the trainer may go on; one engine rank can read
+   them.
 
 It does not gather weights over ranks.
 """
@@ -20,6 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -76,11 +78,17 @@ class WeightPublisher:
             adapter=adapter,
         )
 
+    def withdraw(self) -> None:
+        """Give up what is on offer in a GPU's memory; engines have read it by now."""
+        if self._buckets:
+            self._buckets.clear()
+            torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
+
     def close(self) -> None:
         """Remove every file that is left; idempotent."""
         self._folder.close()
         self._files.clear()
-        self._buckets.clear()
+        self.withdraw()
 
     def _share(self, weights: Mapping[str, Tensor], path: Path) -> str:
         """Copy the weights into buckets on their GPU and write what maps them; their checksum."""
@@ -90,7 +98,7 @@ class WeightPublisher:
                 f"transport cuda_ipc shares memory of a GPU, and {off} is not on one",
                 fix="train on a GPU, or set trainer.transport to shared_memory",
             )
-        self._buckets.clear()
+        self.withdraw()
         self._buckets = fill(weights, self._bucket_bytes)
         checksum = buckets_checksum(self._buckets)
         described = [
