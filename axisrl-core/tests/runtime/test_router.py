@@ -265,7 +265,7 @@ def test_the_process_where_a_session_is_can_be_ended():
 ENDS = st.sampled_from(["answer", "fail", "die", "cancel", "abort"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     count=st.integers(1, 3),
     episodes=st.lists(st.lists(ENDS, min_size=1, max_size=4), min_size=1, max_size=8),

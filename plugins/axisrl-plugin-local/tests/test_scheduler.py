@@ -170,7 +170,7 @@ def test_only_a_fixed_pass_has_idle_rows(fixed, rows):
     assert advance(scheduler, fixed).rows == rows
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), fixed=st.booleans())
 def test_every_token_is_computed_once_and_in_order(data, fixed):
     """A cache that only copies and computes as planned always holds what the scheduler believes."""
