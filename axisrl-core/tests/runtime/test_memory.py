@@ -6,7 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from axisrl.errors import ActorGone, ConfigError, Irreplaceable, RunFailed
+from axisrl.errors import (
+    ActorGone,
+    ConfigError,
+    EnvironmentProblem,
+    Irreplaceable,
+    RunFailed,
+)
 from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.engine import EngineActor
 from axisrl.runtime.memory import ENGINE_PARTS, TRAINER_PARTS, MemoryTurns
@@ -46,7 +52,7 @@ class House:
     async def start(self):
         for name, model in self.models.items():
             await self.turns.add_model(name, model)
-        self.turns.add_engines(self.engines)
+        await self.turns.add_engines(self.engines)
         self.log.clear()
 
     def there(self):
@@ -144,11 +150,12 @@ def test_a_move_that_was_broken_off_is_made_again(house):
 
 def test_an_engine_that_is_lost_on_the_way_out_is_waited_for_and_then_moved(house):
     dead, new = Actor("dead", ENGINE_PARTS, house.log), Actor("new", ENGINE_PARTS, house.log)
-    dead.error = ActorGone("engine 2 is gone")
     post = Post("engine 2", dead)
-    house.turns.add_engines({"e2": post})
 
     async def work():
+        await house.turns.add_engines({"e2": post})
+        dead.error = ActorGone("engine 2 is gone")
+
         async def replace():
             await asyncio.sleep(0)
             house.turns.check_room("engine 2")
@@ -342,6 +349,22 @@ def test_an_engine_actor_holds_calls_until_all_memory_is_back(stage, model_folde
         return seen
 
     assert asyncio.run(play()) == [(False, 0), (False, 0)]
+
+
+def test_an_engine_started_without_the_means_says_so_before_the_first_rollout(stage, monkeypatch):
+    played = []
+    real = ScriptedEngine.generate
+    monkeypatch.setattr(
+        ScriptedEngine, "generate", lambda self, given: played.append(given) or real(self, given)
+    )
+
+    async def cannot(self, parts):
+        raise EnvironmentProblem("started without its memory saver", fix="set engine.saver")
+
+    monkeypatch.setattr(ScriptedEngine, "reload", cannot)
+    with pytest.raises(EnvironmentProblem, match="without its memory saver"):
+        stage(COLOCATE)
+    assert played == []
 
 
 def test_a_component_that_cannot_hand_over_is_named(stage, monkeypatch):

@@ -73,7 +73,7 @@ async def hire(
         await comparer.call("start")
         await memory.add_model("comparer", comparer)
     await staff.start("engine")
-    memory.add_engines(engines.posts)
+    await memory.add_engines(engines.posts)
     services = await _judges_and_services(boot, placement, staff) if plays else []
     await staff.employ(
         config.rollout.workers if plays else 0,

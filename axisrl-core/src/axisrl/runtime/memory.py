@@ -101,10 +101,13 @@ class MemoryTurns:
             self._tenants[name] = _Tenant(actor, parts)
             await self._settle({})
 
-    def add_engines(self, engines: Mapping[str, ActorHandle]) -> None:
+    async def add_engines(self, engines: Mapping[str, ActorHandle]) -> None:
         """Know the engines. They keep what they hold: the first turn is theirs."""
-        self._engines += engines
-        self._tenants |= {name: _Tenant(actor, ENGINE_PARTS) for name, actor in engines.items()}
+        if self._colocate:
+            self._engines += engines
+            self._tenants |= {name: _Tenant(actor, ENGINE_PARTS) for name, actor in engines.items()}
+            # Nothing has to move: one that was started without the means for it says so now.
+            await asyncio.gather(*(actor.call("reload", []) for actor in engines.values()))
 
     def check_room(self, engine: str) -> None:
         """Raises ``Irreplaceable`` while models hold what an engine that starts would need."""
