@@ -52,8 +52,15 @@ def test_a_run_that_was_stopped_is_none(baseline):
         known_baseline(baseline.path, {}, {})
 
 
-def test_verdicts_come_in_the_order_of_the_seeds_and_are_told_as_they_end(tmp_path):
+def test_every_seed_is_played_and_told_once(tmp_path):
     told = []
-    found = campaign(tmp_path, 1, 1).play_all([3, 4, 5], lambda seed: seed * 10, 2, told.append)
-    assert found == [30, 40, 50]
-    assert sorted(told) == found
+    campaign(tmp_path, 1, 1).play_all([3, 4, 5], lambda seed: seed * 10, 2, told.append)
+    assert sorted(told) == [30, 40, 50]
+
+
+def test_an_error_of_one_run_ends_the_campaign(tmp_path):
+    def one(seed):
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        campaign(tmp_path, 1, 1).play_all([1, 2], one, 1, print)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 from axisrl.chaos.campaign import Baseline, Campaign
 from axisrl.chaos.plan import Phase
 from axisrl.chaos.verdict import Verdict
+from axisrl.cli import chaos as command
 from axisrl.cli.main import main
 
 
@@ -155,6 +157,26 @@ def test_a_wrong_command_line_is_one_error_before_anything_runs_or_is_written(
     assert told in result.output
     assert (runs.campaigns, runs.played) == ([], [])
     assert list(output_root.iterdir()) == []
+
+
+def test_what_was_found_is_written_while_others_still_run(chaos, runs, tmp_path, monkeypatch):
+    path, written = tmp_path / "verdicts.json", threading.Event()
+    real = command._write
+
+    def write(*arguments):
+        real(*arguments)
+        written.set()
+
+    def play(campaign, baseline, seed, limit_s, *, keep):
+        if seed == 1:
+            assert written.wait(60)
+            assert [run["seed"] for run in json.loads(path.read_text())["runs"]] == [0]
+        return runs.play(campaign, baseline, seed, limit_s, keep=keep)
+
+    monkeypatch.setattr(command, "_write", write)
+    monkeypatch.setattr(Campaign, "play", play)
+    assert chaos("toy/base", "--kill", "driver", "--runs", "2", "--json", path).exit_code == 0
+    assert len(json.loads(path.read_text())["runs"]) == 2
 
 
 def test_a_folder_that_holds_something_is_left_alone(chaos, tmp_path):

@@ -93,7 +93,7 @@ class Campaign:
         one: Callable[[int], Verdict],
         parallel: int,
         tell: Callable[[Verdict], None],
-    ) -> list[Verdict]:
+    ) -> None:
         """``one(seed)`` for every seed, ``parallel`` at once; ``tell`` hears of each as it ends."""
         with ThreadPoolExecutor(parallel) as pool:
             running = [pool.submit(one, seed) for seed in seeds]
@@ -103,7 +103,6 @@ class Campaign:
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-        return [each.result() for each in running]
 
 
 def known_baseline(run_dir: Path, tree: dict[str, Any], stored: dict[str, Any]) -> Baseline:

@@ -142,11 +142,15 @@ def execute(given: Given) -> int:
     def one(seed: int) -> Verdict:
         return campaign.play(baseline, seed, limit, keep=given.keep or given.runs == 1)
 
-    seeds = range(given.seed, given.seed + given.runs)
-    verdicts = campaign.play_all(seeds, one, given.parallel, _tell_line)
+    def tell(verdict: Verdict) -> None:
+        verdicts.append(verdict)
+        _print_line(verdict)
+        if given.json_file:  # each time: whoever ends a long campaign has what it found
+            _write(given.json_file, baseline, limit, verdicts)
+
+    verdicts: list[Verdict] = []
+    campaign.play_all(range(given.seed, given.seed + given.runs), one, given.parallel, tell)
     _print_summary(verdicts)
-    if given.json_file:
-        _write(given.json_file, baseline, limit, verdicts)
     click.echo(f"folder: {campaign.folder}")
     return 0 if all(verdict.good for verdict in verdicts) else 1
 
@@ -257,7 +261,7 @@ def _known_baseline(given: Given, loaded: LoadedConfig) -> Baseline | None:
     return known_baseline(given.baseline, loaded.tree, stored_tree(given.baseline))
 
 
-def _tell_line(verdict: Verdict) -> None:
+def _print_line(verdict: Verdict) -> None:
     hit = ", ".join(f"{count} {target}" for target, count in verdict.injected.items())
     exact = "" if verdict.differences is None else "same" if not verdict.differences else "OTHER"
     click.echo(
@@ -279,6 +283,7 @@ def _print_summary(verdicts: Sequence[Verdict]) -> None:
     rewards = [v.reward_change for v in verdicts if v.reward_change is not None]
     ratios = sorted(verdict.ratio for verdict in verdicts)
     exact = [verdict for verdict in verdicts if verdict.differences is not None]
+    same = sum(not verdict.differences for verdict in exact)
     rows = [
         ("runs", f"{len(verdicts)}, {sum(v.good for v in verdicts)} good"),
         ("injected", _counts(injected)),
@@ -286,7 +291,7 @@ def _print_summary(verdicts: Sequence[Verdict]) -> None:
         ("lost", str(sum(verdict.lost for verdict in verdicts))),
         ("doubled", str(sum(verdict.doubled for verdict in verdicts))),
         ("hung", str(sum(verdict.hung for verdict in verdicts))),
-        ("bit for bit", f"{sum(not v.differences for v in exact)} of {len(exact)}"),
+        ("bit for bit", f"{same} of {len(exact)} that were compared"),
         ("reward", f"{_span(rewards, '+.3g')} beside the run without faults"),
         ("wall time", f"{_span(ratios, '.3g')} times the run without faults"),
     ]
@@ -313,6 +318,6 @@ def _write(path: Path, baseline: Baseline, limit: float, verdicts: Sequence[Verd
         "baseline": {"run_dir": str(baseline.run_dir), "seconds": baseline.seconds},
         "limit_s": limit,
         "good": sum(verdict.good for verdict in verdicts),
-        "runs": [verdict.to_dict() for verdict in verdicts],
+        "runs": [verdict.to_dict() for verdict in sorted(verdicts, key=lambda one: one.seed)],
     }
     path.write_text(json.dumps(facts, indent=1))
