@@ -49,7 +49,11 @@ TEXTS = {
     "srt/model_executor/model_runner_components/weight_updater.py": [
         "custom_loader(self.get_model(), named_tensors)"
     ],
-    "srt/managers/tp_worker.py": ["monkey_patch_torch_reductions()"],
+    "srt/managers/tp_worker.py": [
+        "monkey_patch_torch_reductions()",
+        "self.model_config.context_len - 1,",
+        "max_req_len - 5,",
+    ],
     "srt/utils/patch_torch.py": ["_REDUCE_TENSOR_ARG_DEVICE_INDEX = 6"],
 }
 

@@ -78,7 +78,8 @@ async def stop_strings_end_a_request(subject: EngineSubject) -> None:
     async with served_by(subject) as served:
         prompt = prompts(served.model, 1)[0]
         whole = await generate(served, prompt, SamplingParams(max_tokens=8))
-        texts = [served.tokenizer.decode(whole.ids[:n].tolist()) for n in range(len(whole.ids) + 1)]
+        ids = whole.ids.tolist()
+        texts = [served.tokenizer.decode(ids[:n], skip_special=False) for n in range(len(ids) + 1)]
         text = texts[min(3, len(texts) - 1)]
         if not text:
             raise CheckSkipped("the model's first tokens have no text")

@@ -40,7 +40,7 @@ from axisrl.types import (
 )
 from axisrl_sglang.arguments import check_arguments, package_folder, server_arguments
 from axisrl_sglang.config import EngineConfig
-from axisrl_sglang.messages import About, Ask, Output
+from axisrl_sglang.messages import RESERVED, About, Ask, Output
 from axisrl_sglang.process import HostProcess
 from axisrl_sglang.requests import check_request, is_certain, is_masked, sampling_parameters
 from axisrl_sglang.updates import described, require_served
@@ -123,7 +123,7 @@ class SglangEngine:
             "enable_weights_cpu_backup": config.hand_over,
         }
         if config.max_context is not None:
-            arguments["context_length"] = config.max_context + 2
+            arguments["context_length"] = config.max_context + RESERVED
         return arguments | dict(config.sglang)
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:

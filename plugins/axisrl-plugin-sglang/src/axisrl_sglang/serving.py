@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from axisrl.sharedfolder import SharedFolder
-from axisrl_sglang.messages import About, Ask, Output, Report, Weights
+from axisrl_sglang.messages import RESERVED, About, Ask, Output, Report, Weights
 from axisrl_sglang.payload import LOADER, payload
 
 _AGAIN_S = 0.02
@@ -41,8 +41,7 @@ class Serving:
         asks = getattr(io_struct.GenerateReqInput, "__annotations__", {})
         return About(
             version=__version__,
-            # Two positions are SGLang's own: it ends a request one token before its limit.
-            context=int(self._manager.context_len) - 2,
+            context=int(self._manager.context_len) - RESERVED,
             vocabulary=int(self._manager.model_config.vocab_size),
             capacity=int(first["max_total_num_tokens"]),
             features=frozenset({"sampling_mask"} if "return_sampling_mask" in asks else ()),

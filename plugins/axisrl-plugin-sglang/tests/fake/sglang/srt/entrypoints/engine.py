@@ -31,8 +31,8 @@ class TokenizerManager:
         self._released = set()
 
     async def generate_request(self, obj, request=None):
-        if len(obj.input_ids) >= self.context_len:
-            raise ValueError(f"The input ({len(obj.input_ids)} tokens) is longer than the context")
+        if len(obj.input_ids) > self.context_len - 6:
+            raise ValueError(f"Input length ({len(obj.input_ids)} tokens) exceeds the maximum")
         assert not self._released, "released memory is used"
         self._running[obj.rid] = False
         self._idle = False
