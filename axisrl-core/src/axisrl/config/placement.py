@@ -32,7 +32,9 @@ class PlacementConfig(Config):
     rewards: int = 0
     """Processes that compute rewards; 0 computes them in the rollout workers."""
     gpus_engine: float = 0.0
+    """GPUs that Ray gives each engine: a share of one, or several."""
     gpus_trainer: float = 0.0
+    """GPUs that Ray gives each rank of policy and value model, the reference and the teacher."""
     colocate: bool = False
     """Engines and trainers share their GPUs and take turns with the memory: engines while rollouts
     are played, one model after another while they are learnt from. ``kind: ray`` then places all of
