@@ -392,3 +392,14 @@ def test_a_config_file_that_is_not_there(run, tmp_path):
 def test_a_logger_is_added(run, fake):
     assert run("toy/base", "--logger", "wandb").exit_code == 0
     assert fake.calls[0][0].config.loggers[-1].use == "core/wandb"
+
+
+def test_a_plan_of_faults_reaches_the_driver_and_a_wrong_one_does_not(run, fake, tmp_path):
+    plan = tmp_path / "plan.json"
+    plan.write_text('[{"step": 1, "phase": "train", "edge": "before"}]')
+    assert run("toy/base", "--name", "one", "--faults", plan).exit_code == 0
+    ((_, options),) = fake.calls
+    assert [fault.phase for fault in options.faults.faults] == ["train"]
+    plan.write_text("[{}]")
+    refused(run("toy/base", "--name", "two", "--faults", plan), 2, "plan.json is no plan of faults")
+    assert len(fake.calls) == 1
