@@ -19,7 +19,7 @@ def test_every_documented_component_is_registered():
     names = {component.name for component in COMPONENTS}
     assert names == {
         *("linear", "memory", "shm", "ray", "sum", "console", "jsonl", "tensorboard"),
-        *("wandb", "tasks", "length", "overlong", "judge", "sft", "reward"),
+        *("wandb", "tasks", "length", "overlong", "judge", "sft", "reward", "machine"),
     }
 
 

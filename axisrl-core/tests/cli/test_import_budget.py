@@ -35,6 +35,7 @@ COMMANDS = [
     ["view", "--help"],
     ["models", "--help"],
     ["models"],
+    ["doctor", "--help"],
     ["x", "--help"],
 ]
 

@@ -10,6 +10,7 @@ from axisrl.plugins import (
     ConfigProblem,
     DatasetComponent,
     HandleStoreComponent,
+    HealthComponent,
     LoggerComponent,
     LossComponent,
     PackerComponent,
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
     from axisrl.config.schema import RunConfig
 
 _CONFIG = "axisrl.builtin.config"
+
+
+@hookimpl
+def axisrl_health_checks() -> Iterable[HealthComponent]:
+    """What this machine has."""
+    return (
+        HealthComponent(
+            name="machine",
+            target="axisrl.builtin.doctor:machine",
+            summary="Driver, GPUs, torch, and the packages of the core's extras",
+        ),
+    )
 
 
 @hookimpl

@@ -25,6 +25,7 @@ COMMANDS = {
     "runs": LazyCommand("axisrl.cli.runs:runs", "List runs, or show what one run learnt."),
     "view": LazyCommand("axisrl.cli.view:view", "Open a run's curves and rollouts."),
     "models": LazyCommand("axisrl.cli.models:models", "List and fetch named models."),
+    "doctor": LazyCommand("axisrl.cli.doctor:doctor", "Say what this machine has and lacks."),
     "x": LazyCommand("axisrl.cli.x:x", "Run a plugin's command: axisrl x PLUGIN COMMAND."),
 }
 

@@ -1,5 +1,5 @@
 """What a plugin's ``plugin.py`` imports: the ``hookimpl`` marker, the component descriptors and
-the answer of ``axisrl_config_resolved``.
+the answers of ``axisrl_config_resolved`` and of health checks.
 
 Importing this package loads pluggy and nothing else: no pydantic, numpy, torch, ray or click.
 The manager itself is :mod:`axisrl.plugins.manager`, the hooks are :mod:`axisrl.plugins.hookspecs`.
@@ -31,6 +31,7 @@ from axisrl.plugins.components import (
     TrainerComponent,
     VerifierComponent,
 )
+from axisrl.plugins.finding import Finding
 from axisrl.plugins.problem import ConfigProblem
 
 API_VERSION = 1
@@ -53,6 +54,7 @@ __all__ = [
     "DatasetComponent",
     "EngineComponent",
     "EnvComponent",
+    "Finding",
     "HandleStoreComponent",
     "HealthComponent",
     "Kind",

@@ -189,7 +189,8 @@ class CommandComponent(Component):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HealthComponent(Component):
-    """A callable without arguments that returns an iterable of findings for ``axisrl doctor``."""
+    """A callable without arguments that returns :class:`axisrl.plugins.Finding` for ``axisrl
+    doctor``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-
 RESERVED = 6
 """Positions at the end of a context that SGLang leaves empty: it takes no prompt that reaches them,
 and ends requests before."""

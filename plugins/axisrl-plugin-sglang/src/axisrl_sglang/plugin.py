@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from axisrl.plugins import EngineComponent, hookimpl
+from axisrl.plugins import EngineComponent, HealthComponent, hookimpl
 
 
 @hookimpl
@@ -20,5 +20,17 @@ def axisrl_rollout_engines() -> Iterable[EngineComponent]:
             modules=("sglang",),
             offloads=True,
             transports=("shared_memory", "disk", "cuda_ipc"),
+        )
+    ]
+
+
+@hookimpl
+def axisrl_health_checks() -> Iterable[HealthComponent]:
+    """What SGLang needs, and what of it is there."""
+    return [
+        HealthComponent(
+            name="stack",
+            target="axisrl_sglang.doctor:stack",
+            summary="SGLang, its kernels and the versions it pins",
         )
     ]
