@@ -21,7 +21,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -71,6 +71,9 @@ class SglangEngine:
     """A :class:`axisrl.protocols.OffloadingEngine` and :class:`axisrl.protocols.WatchedEngine`. All
     methods belong to one event loop."""
 
+    host_module: ClassVar[str] = "axisrl_sglang.host"
+    """What the SGLang process runs."""
+
     def __init__(self, config: EngineConfig, context: BuildContext) -> None:
         check_arguments(config.sglang, server_arguments(package_folder()))
         self._config = config
@@ -91,7 +94,8 @@ class SglangEngine:
             raise EnvironmentProblem(
                 "SGLang serves language models, not value heads", fix="serve model.head lm"
             )
-        process = HostProcess(self._context.run_dir / "logs" / f"sglang-{uuid.uuid4().hex[:8]}.log")
+        log = self._context.run_dir / "logs" / f"sglang-{uuid.uuid4().hex[:8]}.log"
+        process = HostProcess(log, self.host_module)
         try:
             async with asyncio.timeout(self._config.start_timeout_s):
                 about: About = await process.call("start", self._arguments(model))

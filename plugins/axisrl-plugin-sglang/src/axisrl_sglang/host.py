@@ -22,11 +22,10 @@ from axisrl_sglang.serving import Serving
 from axisrl_sglang.wire import Answer, Call, framed, read_message
 
 
-def main() -> None:
+def main(serving: Serving) -> None:
     """Serve until standard input ends."""
     threading.Thread(target=_end_with_the_caller, daemon=True).start()
     channel = socket.socket(fileno=int(sys.argv[1]))
-    serving = Serving()
     call = asyncio.run(_first(channel.dup()))
     try:
         answer = Answer(call.number, "done", serving.start(*call.arguments))
@@ -90,4 +89,4 @@ def _described(problem: Exception) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(Serving())

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 from axisrl.errors import ActorGone, EngineFailure
 from axisrl_sglang.wire import Answer, Call, framed, read_message
 
-_MODULE = "axisrl_sglang.host"
 _TAIL_BYTES = 4000
 _TAIL_LINES = 12
 
@@ -34,9 +33,10 @@ class _Pending(NamedTuple):
 
 
 class HostProcess:
-    """Belongs to one event loop. ``log`` gets everything the process prints."""
+    """Belongs to one event loop. ``log`` gets everything the process prints; ``module`` is what it
+    runs."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, module: str = "axisrl_sglang.host") -> None:
         self.log = log
         self._pending: dict[int, _Pending] = {}
         self._numbers = count()
@@ -46,7 +46,7 @@ class HostProcess:
         ours, theirs = socket.socketpair()
         with log.open("ab") as output, theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", _MODULE, str(theirs.fileno())],
+                [sys.executable, "-m", module, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.PIPE,
                 stdout=output,

@@ -32,7 +32,10 @@ CLASSES = {
             "mem_fraction_static",
             "max_total_tokens",
             "max_running_requests",
+            "cuda_graph_backend_prefill",
+            "cuda_graph_max_bs_decode",
             "disable_cuda_graph",
+            "load_format",
             "quantization",
             "log_level",
         ]

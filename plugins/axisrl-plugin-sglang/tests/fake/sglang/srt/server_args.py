@@ -28,6 +28,9 @@ class ServerArgs:
     mem_fraction_static: Optional[float] = None
     max_total_tokens: Optional[int] = None
     max_running_requests: Optional[int] = None
+    cuda_graph_backend_prefill: Optional[Literal['full', 'breakable', 'tc_piecewise', 'disabled']] = None
+    cuda_graph_max_bs_decode: Optional[int] = None
     disable_cuda_graph: bool = False
+    load_format: str = "auto"
     quantization: Optional[str] = None
     log_level: str = "info"
