@@ -2,7 +2,7 @@
 #   PYTHON=python3.12       which interpreter makes the virtual environment
 #   VENV=.venv              where it goes
 #   PIP_FLAGS="..."         extra flags for every pip install (an index with CPU builds of torch)
-#   PYTEST_FLAGS="..."      extra flags for pytest (-k, -x, a path)
+#   PYTEST_FLAGS="..."      extra flags for pytest (-k, -x, a path; -n0 for one process)
 PYTHON ?= python3
 VENV ?= .venv
 PIP_FLAGS ?=
@@ -35,8 +35,9 @@ demo: $(VENV)/.demo
 	@$(BIN)/axisrl runs show
 	@echo "see them:  $(BIN)/axisrl view"
 
+# Two processes of one thread: each may start Ray clusters and models of its own.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_FLAGS)
 
 kill-points: $(VENV)/.test
 	AXISRL_KILL_POINTS=all $(BIN)/python -m pytest tests/e2e/test_kill_points.py $(PYTEST_FLAGS)
