@@ -117,7 +117,7 @@ def test_a_verifier_and_a_service_that_are_killed_cost_nothing(deadly, same_run,
     assert "verifier" in output and "service-words 0 is replaced" in output
     same_run(ray, inline)
     last = ray.metrics()[-1]
-    assert last["recovery/lost_verifier"] == last["recovery/lost_service-words"] == 1
+    assert last["recovery/replaced_verifier"] == last["recovery/replaced_service-words"] == 1
 
 
 def test_a_verifier_that_blocks_costs_its_own_rollout_and_no_other(deadly):

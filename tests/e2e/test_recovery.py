@@ -70,8 +70,8 @@ def test_a_run_whose_every_process_is_killed_once_is_the_run_without_deaths(
     assert "rollout 0 is replaced" in output
     assert "the run goes back to step-000002: the trainer 0 actor is gone" in output
     last = run.metrics()[-1]
-    assert last["recovery/lost_engine"] == last["recovery/lost_rollout"] == 1
-    assert last["recovery/lost_checkpoint"] == 2
+    assert last["recovery/replaced_engine"] == last["recovery/replaced_rollout"] == 1
+    assert last["recovery/rewinds"] == 2
 
 
 def test_processes_that_stop_answering_are_ended_and_the_run_goes_on(

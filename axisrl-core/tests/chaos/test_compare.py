@@ -15,7 +15,8 @@ def told(run, baseline):
 def test_what_clocks_decide_is_no_difference(run, baseline):
     lines = RunFolder(run.path).metrics
     slower = [
-        line | {"time": 5, "recovery/lost_engine": 1.0, "time/train_s": 9, "train/tokens_per_s": 1}
+        line
+        | {"time": 5, "recovery/replaced_engine": 1.0, "time/train_s": 9, "train/tokens_per_s": 1}
         for line in lines
     ]
     run.metrics(slower)

@@ -73,7 +73,7 @@ class Worker:
 
 
 def judged(boot, work, actor=VerifierActor, grace_s=2.0):
-    """``work(judges, losses)`` with one Ray process that judges, and is replaced when it is gone;
+    """``work(judges, recoveries)`` with one Ray process that judges, and is replaced when it is gone;
     nothing is paid for that."""
 
     async def whole():
@@ -95,7 +95,7 @@ def judged(boot, work, actor=VerifierActor, grace_s=2.0):
             staff.watched_by(supervisor)
             limit_s = boot.config.rollout.score_timeout_s
             judges = RoutedJudges(staff.workers[0].handle.router, limit_s)
-            return await supervisor.guard(work(judges, supervisor.budget.losses))
+            return await supervisor.guard(work(judges, supervisor.budget.recoveries))
         finally:
             await supervisor.close()
             await placement.close()
@@ -126,7 +126,7 @@ def test_an_actor_judges_in_its_own_process_with_the_environment_found_there(boo
 
 
 def test_verdicts_and_failures_of_another_process_are_those_of_this_one(local_ray, boot):
-    async def work(judges, losses):
+    async def work(judges, recoveries):
         scores = [(await judges.verify("exact", rollout(said))).score for said in "23"]
         with pytest.raises(VerifierFailure, match=r"^verifier odd: RuntimeError: verifier bug$"):
             await judges.verify("odd", rollout("2"))
@@ -134,7 +134,7 @@ def test_verdicts_and_failures_of_another_process_are_those_of_this_one(local_ra
         with pytest.raises(VerifierFailure, match=r"^verifier late gave no verdict within 0.2 s$"):
             await judges.verify("late", rollout("2"))
         scores.append((await judges.verify("exact", rollout("2"))).score)
-        return scores, losses.total()
+        return scores, recoveries.total()
 
     odd = ("verifiers.odd=stage/odd", "verifiers.late={use: stage/odd, how: hangs}")
     found = judged(boot(*odd, "rollout.score_timeout_s=0.2"), work, grace_s=30.0)
@@ -142,7 +142,7 @@ def test_verdicts_and_failures_of_another_process_are_those_of_this_one(local_ra
 
 
 def test_a_reward_of_another_process_gets_rollout_and_verdicts(local_ray, boot):
-    async def work(judges, losses):
+    async def work(judges, recoveries):
         verdicts = {"exact": Verdict(score=0.5)}
         return await judges.reward("main", rollout("2"), verdicts)
 
@@ -152,7 +152,7 @@ def test_a_reward_of_another_process_gets_rollout_and_verdicts(local_ray, boot):
 
 
 def test_a_verifier_that_blocks_its_process_costs_its_own_rollout_and_no_other(local_ray, boot):
-    async def work(judges, losses):
+    async def work(judges, recoveries):
         blocked = judges.verify("blocks", rollout("2"))
         told, verdict = await asyncio.gather(
             blocked, judges.verify("exact", rollout("2")), return_exceptions=True
@@ -161,7 +161,7 @@ def test_a_verifier_that_blocks_its_process_costs_its_own_rollout_and_no_other(l
         assert told.message == (
             "verifier blocks gave no answer within 0.2 s and blocked its process, which was ended"
         )
-        assert losses["verifier"] in (1, 2)
+        assert recoveries["replaced_verifier"] in (1, 2)
         return verdict.score
 
     blocks = ("verifiers.blocks=judges/blocks", "rollout.score_timeout_s=0.2")
@@ -171,13 +171,13 @@ def test_a_verifier_that_blocks_its_process_costs_its_own_rollout_and_no_other(l
 def test_a_verifier_process_that_is_killed_while_it_judges_is_asked_again(
     local_ray, boot, tmp_path
 ):
-    async def work(judges, losses):
+    async def work(judges, recoveries):
         asked = asyncio.ensure_future(judges.verify("gate", rollout("2")))
         while not (started := list(tmp_path.glob("*.pid"))):
             await asyncio.sleep(0.01)
         os.kill(int(started[0].stem), signal.SIGKILL)
         (tmp_path / "open").touch()
-        return (await asked).score, losses
+        return (await asked).score, recoveries
 
     boot = boot(f"verifiers.gate={{use: judges/gate, folder: {tmp_path}}}")
-    assert judged(boot, work) == (1.0, {"verifier": 1})
+    assert judged(boot, work) == (1.0, {"replaced_verifier": 1})

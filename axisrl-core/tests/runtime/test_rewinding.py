@@ -78,7 +78,7 @@ def test_the_log_says_where_the_run_goes_back_to_and_why(stage, failing, caplog)
         "the run goes back to step-000002: the trainer 0 actor is gone",
     ]
     assert not [line for line in caplog.messages if "did not close" in line]
-    assert stage.metrics[-1]["recovery/lost_checkpoint"] == 2
+    assert stage.metrics[-1]["recovery/rewinds"] == 2
 
 
 def test_losses_over_the_budget_end_the_run_with_the_loss_named(stage, failing):

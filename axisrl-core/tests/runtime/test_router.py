@@ -17,7 +17,6 @@ class Replica:
 
     def __init__(self, name="engine"):
         self.name, self.seen, self.waiting, self.dead = name, [], [], False
-        self.killed = False
 
     async def call(self, method, *args):
         if self.dead:
@@ -28,9 +27,6 @@ class Replica:
         self.seen.append((args[0].session, args[0].id))
         self.waiting.append(asyncio.get_running_loop().create_future())
         return await self.waiting[-1]
-
-    def kill(self):
-        self.killed = True
 
 
 def asked(session, number=0):
@@ -247,17 +243,6 @@ def test_a_late_word_of_a_replica_that_was_replaced_does_not_count_against_its_s
         assert [session for session, _ in successor.seen] == ["b"]
         for call in calls:
             call.cancel()
-
-    with_replicas(2, work)
-
-
-def test_the_process_where_a_session_is_can_be_ended():
-    async def work(router, first, second):
-        generate(router, "a")
-        await settled()
-        router.end("a")
-        router.end("stranger")
-        assert (first.killed, second.killed) == (True, False)
 
     with_replicas(2, work)
 

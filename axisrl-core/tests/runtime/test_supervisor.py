@@ -54,9 +54,9 @@ def test_an_actor_that_died_is_replaced_and_who_waits_goes_on_with_its_successor
         post = Post("engine 0", first)
         supervisor.watch(post, refilling(post, [second]))
         first.gone.set()
-        return await supervisor.guard(post.successor(first)) is second, supervisor.budget.losses
+        return await supervisor.guard(post.successor(first)) is second, supervisor.budget.recoveries
 
-    assert supervised(work) == (True, {"engine": 1})
+    assert supervised(work) == (True, {"replaced_engine": 1})
 
 
 def test_an_actor_that_does_not_answer_is_ended_and_replaced():
@@ -90,9 +90,9 @@ def test_a_successor_that_dies_while_it_starts_is_replaced_as_well():
         post = Post("engine 0", first)
         supervisor.watch(post, refilling(post, [ActorGone("died young"), third]))
         first.gone.set()
-        return await supervisor.guard(post.successor(first)) is third, supervisor.budget.losses
+        return await supervisor.guard(post.successor(first)) is third, supervisor.budget.recoveries
 
-    assert supervised(work) == (True, {"engine": 2})
+    assert supervised(work) == (True, {"replaced_engine": 2})
 
 
 def test_the_loss_of_an_actor_that_nobody_replaces_ends_what_is_guarded():
@@ -145,12 +145,12 @@ def test_a_used_up_budget_ends_the_run_and_names_the_loss():
 
 def test_a_budget_is_full_again_after_a_checkpoint_and_keeps_count():
     budget = RestartBudget(1)
-    budget.spend(ActorGone("one"), "engine")
+    budget.spend(ActorGone("one"), "replaced_engine")
     budget.refill()
-    budget.spend(ActorGone("two"), "engine")
+    budget.spend(ActorGone("two"), "replaced_engine")
     with pytest.raises(RunFailed, match="three"):
-        budget.spend(ActorGone("three"), "rollout")
-    assert budget.losses == {"engine": 2}
+        budget.spend(ActorGone("three"), "rewinds")
+    assert budget.recoveries == {"replaced_engine": 2}
 
 
 def test_guarded_work_gives_its_result_and_its_own_error():
@@ -174,9 +174,9 @@ def test_a_pooled_actor_may_be_silent_and_its_loss_costs_nothing():
         await asyncio.sleep(0.05)  # several leases
         assert not first.killed
         first.kill()  # by a caller that got no answer
-        return await supervisor.guard(post.successor(first)) is second, supervisor.budget.losses
+        return await supervisor.guard(post.successor(first)) is second, supervisor.budget.recoveries
 
-    assert supervised(work, restarts=0, lease_s=0.01) == (True, {"verifier": 1})
+    assert supervised(work, restarts=0, lease_s=0.01) == (True, {"replaced_verifier": 1})
 
 
 def test_a_pooled_actor_whose_successors_do_not_even_start_is_paid_for():

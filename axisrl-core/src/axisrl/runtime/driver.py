@@ -114,7 +114,7 @@ class _Driver:
             except _LOSSES as loss:
                 if self._first is None:
                     raise  # it was never up: what is missing will be missing again
-                driver.budget.spend(loss, "checkpoint")
+                driver.budget.spend(loss, "rewinds")
                 driver.loggers.finish("interrupted")
                 found = latest(self._run_dir)
                 resume = (found, read_state(found)) if found else None

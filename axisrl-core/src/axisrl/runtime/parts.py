@@ -151,10 +151,10 @@ class RunParts:
         return {**result.metrics, "time/eval_s": self.spans.last["evaluate"]}
 
     def recoveries(self) -> dict[str, float]:
-        """``recovery/*``: what was lost and made good since this process began; nothing when
-        nothing was."""
-        losses = self.supervisor.budget.losses
-        found = {f"recovery/lost_{role}": float(count) for role, count in sorted(losses.items())}
+        """``recovery/*``: how losses were made good since this process began; nothing when there
+        was none."""
+        done = self.supervisor.budget.recoveries
+        found = {f"recovery/{what}": float(count) for what, count in sorted(done.items())}
         if self.workers.reissued:
             found["recovery/reissued_rollouts"] = float(self.workers.reissued)
         if quarantined := self.workers.quarantined:

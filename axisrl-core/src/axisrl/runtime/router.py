@@ -96,12 +96,6 @@ class Router:
         self._connected.set()
         self._connected = asyncio.Event()
 
-    def end(self, session: str) -> None:
-        """End the process of the replica where a session is."""
-        home = self._homes.get(session)
-        if home is not None:
-            self._replicas[home].kill()
-
     async def _call(self, method: str, args: Sequence[Any], session: str) -> Any:
         index = await self._home(session)
         replica = self._replicas[index]

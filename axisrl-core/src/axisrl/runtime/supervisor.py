@@ -33,10 +33,10 @@ class RestartBudget:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._spent = 0
-        self.losses = Counter[str]()
-        """Role -> its actors that were lost since this process began."""
+        self.recoveries = Counter[str]()
+        """What was done about losses since this process began, as in ``replaced_engine``."""
 
-    def spend(self, loss: AxisrlError, role: str) -> None:
+    def spend(self, loss: AxisrlError, recovery: str) -> None:
         """Pay for one loss. Raises ``RunFailed`` when nothing is left."""
         if self._spent >= self._limit:
             raise RunFailed(
@@ -44,7 +44,7 @@ class RestartBudget:
                 fix="mend the cause (see that process's log), or raise placement.restarts",
             ) from loss
         self._spent += 1
-        self.losses[role] += 1
+        self.recoveries[recovery] += 1
 
     def refill(self) -> None:
         """The run got on: a newer checkpoint is written."""
@@ -139,12 +139,13 @@ class Supervisor:
                 self._alarm.set_exception(error)
 
     async def _refill(self, post: Post, refill: Refill, gone: ActorGone) -> None:
-        dead, role, free = post.handle, post.name.partition(" ")[0], post.pooled
+        dead, free = post.handle, post.pooled
+        recovery = f"replaced_{post.name.partition(' ')[0]}"
         while post.handle is dead:
             if free:
-                self.budget.losses[role] += 1
+                self.budget.recoveries[recovery] += 1
             else:
-                self.budget.spend(gone, role)
+                self.budget.spend(gone, recovery)
             _LOGGER.warning("%s is replaced: %s", post.name, gone.message)
             try:
                 await refill()
