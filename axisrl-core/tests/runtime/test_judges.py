@@ -73,8 +73,8 @@ class Worker:
 
 
 def judged(boot, work, actor=VerifierActor, grace_s=2.0):
-    """``work(judges, recoveries)`` with one Ray process that judges, and is replaced when it is gone;
-    nothing is paid for that."""
+    """``work(judges, recoveries)`` with one Ray process that judges, and is replaced when it is
+    gone; nothing is paid for that."""
 
     async def whole():
         placement = RayPlacement(PlacementConfig(kind="ray"))
