@@ -397,4 +397,4 @@ def test_a_plan_of_faults_reaches_the_driver_and_a_wrong_one_does_not(run, fake,
     assert run("toy/base", "--faults", plan).exit_code == 0
     assert [fault.phase for fault in fake.calls[0][1].faults.faults] == ["train"]
     plan.write_text("[{}]")
-    refused(run("toy/base", "--faults", plan), 2, "plan.json is no plan of faults")
+    refused(run("toy/base", "--overwrite", "--faults", plan), 2, "plan.json is no plan of faults")
