@@ -26,6 +26,14 @@ def test_an_unknown_transport_is_refused():
         described(dataclasses.replace(UPDATE, transport="nccl"), verify=True)
 
 
+def test_memory_of_one_gpu_is_refused_where_several_ranks_would_read_it():
+    shared = dataclasses.replace(UPDATE, transport="cuda_ipc")
+    with pytest.raises(WeightSyncError, match="'cuda_ipc' in tp_size 2 processes") as refused:
+        described(shared, verify=True, ranks=2)
+    assert "trainer.transport=shared_memory" in refused.value.fix
+    assert described(UPDATE, verify=True, ranks=2).version == 4
+
+
 def test_an_adapter_is_refused_with_what_to_do():
     adapter = AdapterMeta(rank=1, scale=1.0, targets=())
     with pytest.raises(WeightSyncError, match="low-rank adapter") as refused:

@@ -172,7 +172,8 @@ class SglangEngine:
                 f"{hindrance}",
                 fix="pause and abort requests, or wait until they are over; reload weights first",
             )
-        weights = described(update, verify=self._config.verify_weights)
+        ranks = int(self._config.sglang.get("tp_size", 1))
+        weights = described(update, verify=self._config.verify_weights, ranks=ranks)
         self._close("update")
         try:
             reports = await served.process.call("update", weights)

@@ -11,12 +11,19 @@ from axisrl_sglang.messages import Report, Weights
 TRANSPORTS = ("shared_memory", "disk", "cuda_ipc")
 
 
-def described(update: WeightUpdate, *, verify: bool) -> Weights:
-    """What the SGLang process needs to know. Raises ``WeightSyncError`` for what it cannot take."""
+def described(update: WeightUpdate, *, verify: bool, ranks: int = 1) -> Weights:
+    """What the SGLang process needs to know; ``ranks`` is its tensor parallelism. Raises
+    ``WeightSyncError`` for what it cannot take."""
     if update.transport not in TRANSPORTS:
         raise WeightSyncError(
             f"sglang/engine cannot receive weights by {update.transport!r}",
             fix=f"let the trainer send by one of {', '.join(TRANSPORTS)}",
+        )
+    if update.transport == "cuda_ipc" and ranks > 1:
+        raise WeightSyncError(
+            f"sglang/engine cannot receive weights by 'cuda_ipc' in tp_size {ranks} processes: one "
+            "reads what one trainer shares",
+            fix="set trainer.transport=shared_memory",
         )
     if update.adapter is not None:
         raise WeightSyncError(
