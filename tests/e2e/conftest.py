@@ -85,6 +85,14 @@ class Run:
         """The run from its beginning to its end; what it wrote."""
         return self._finish(self._fresh())
 
+    def whole_but(self, after, happens):
+        """The whole run; something ``happens`` once the step ``after`` is in the metrics."""
+        command = self._fresh()
+        while after not in self.steps() and command.poll() is None:
+            time.sleep(0.005)
+        happens()
+        return self._finish(command)
+
     def refused(self):
         """What a run says that ends with an error."""
         code, output = self._fresh().wait()

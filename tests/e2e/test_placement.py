@@ -28,7 +28,7 @@ def test_two_engines_give_the_samples_and_weights_of_one(make_run, same_run):
 
 @pytest.fixture
 def two_machines(monkeypatch, tmp_path):
-    """Address of a Ray cluster of two nodes, both on this machine."""
+    """A Ray cluster of two nodes, both on this machine."""
     monkeypatch.setenv("NODES_FILE", str(tmp_path / "nodes"))
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
@@ -36,7 +36,7 @@ def two_machines(monkeypatch, tmp_path):
     node = {"num_cpus": 2, "object_store_memory": 100 << 20, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=node)
     cluster.add_node(**node)
-    yield cluster.address
+    yield cluster
     cluster.shutdown()
 
 
@@ -46,7 +46,7 @@ def test_engines_on_two_machines_give_the_run_of_one_process(
     short = ("train.updates=2", "eval=null", "checkpoint.every=0")
     inline = make_run("inline", *short)
     inline.whole()
-    there = ("placement.kind=ray", f"placement.address={two_machines}", "store=core/ray")
+    there = ("placement.kind=ray", f"placement.address={two_machines.address}", "store=core/ray")
     spread = ("placement.strategy=spread", "placement.engines=2", "plugins=[nodes]")
     both = make_run("both", *short, *there, *spread, recipe=(*SMOKE, "--plugin", str(NODES)))
     both.whole()
@@ -55,3 +55,20 @@ def test_engines_on_two_machines_give_the_run_of_one_process(
     lived = dict(note.rsplit(" ", 1) for note in notes)
     assert {"engine 0", "engine 1", "trainer 0", "rollout 0"} < lived.keys()
     assert lived["engine 0"] != lived["engine 1"]
+
+
+def test_a_machine_that_dies_takes_no_update_with_it(make_run, same_run, two_machines):
+    short = ("train.updates=4", "eval=null", "checkpoint.every=1")
+    inline = make_run("inline", *short)
+    inline.whole()
+    there = ("placement.kind=ray", f"placement.address={two_machines.address}", "store=core/ray")
+    spread = ("placement.strategy=spread", "placement.engines=2", "rollout.workers=2")
+    run = make_run("both", *short, *there, *spread)
+
+    def lose_one():
+        (lost,) = [node for node in two_machines.worker_nodes]
+        two_machines.remove_node(lost, allow_graceful=False)
+
+    output = run.whole_but(after=2, happens=lose_one)
+    same_run(run, inline)
+    assert "is replaced" in output or "goes back" in output

@@ -78,7 +78,7 @@ def judged(boot, work, actor=VerifierActor, grace_s=2.0):
 
     async def whole():
         placement = RayPlacement(PlacementConfig(kind="ray"))
-        supervisor, staff = Supervisor(RestartBudget(0), 60.0), Staff(placement)
+        supervisor, staff = Supervisor(RestartBudget(0), 60.0, 60.0), Staff(placement)
 
         async def spawn(rank, peers):
             return await placement.spawn(actor, boot, peers)

@@ -31,7 +31,7 @@ class Stage:
     def __init__(self):
         self.placement = SimpleNamespace(actors={})
         self.staff = Staff(self.placement)
-        self.supervisor = Supervisor(RestartBudget(10), 60.0)
+        self.supervisor = Supervisor(RestartBudget(10), 60.0, 60.0)
         self.held = {name: asyncio.Event() for name in ("engine", "judge", "rollout")}
         for event in self.held.values():
             event.set()

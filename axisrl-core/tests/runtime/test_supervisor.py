@@ -25,11 +25,11 @@ class Actor:
         self.gone.set()
 
 
-def supervised(work, *, restarts=10, lease_s=60.0):
+def supervised(work, *, restarts=10, lease_s=60.0, restart_s=60.0):
     """``work(supervisor)`` on a loop, with the supervisor closed at its end."""
 
     async def whole():
-        supervisor = Supervisor(RestartBudget(restarts), lease_s)
+        supervisor = Supervisor(RestartBudget(restarts), lease_s, restart_s)
         try:
             return await work(supervisor)
         finally:
@@ -189,3 +189,20 @@ def test_a_pooled_actor_whose_successors_do_not_even_start_is_paid_for():
 
     with pytest.raises(RunFailed, match=r"died young; placement\.restarts 2 is used up"):
         supervised(work, restarts=2)
+
+
+def test_a_place_that_stays_empty_too_long_is_a_loss_of_its_own():
+    async def work(supervisor):
+        first = Actor()
+        post = Post("engine 0", first)
+
+        async def refill():
+            await asyncio.Event().wait()
+
+        supervisor.watch(post, refill)
+        first.gone.set()
+        await supervisor.guard(post.successor(first))
+
+    late = r"engine 0 was not there again within 0\.01 s .*; placement\.restarts 2 is used up"
+    with pytest.raises(RunFailed, match=late):
+        supervised(work, restarts=2, restart_s=0.01)

@@ -50,6 +50,7 @@ _RULES = (
             "placement.gpus_trainer",
             "placement.trainer_ranks",
             "placement.lease_s",
+            "placement.restart_timeout_s",
         ),
         fix="add placement.kind=ray, or remove it",
     ),

@@ -49,6 +49,9 @@ class PlacementConfig(Config):
     and its rollouts go on; for any other the run goes back to its newest checkpoint."""
     lease_s: float = 60.0
     """A process that does not answer for so long is ended, and counts as lost."""
+    restart_timeout_s: float = 900.0
+    """A process that takes the place of a lost one, and is not ready after this, counts as lost,
+    too: where its machine is gone there may be no room for another."""
     sync_timeout_s: float = 300.0
     """An engine that has not echoed new weights after this is an error naming the rank and both
     versions."""
@@ -65,4 +68,4 @@ class PlacementConfig(Config):
                 f"{self.gpus_trainer:g} take several"
             )
         above_zero(sync_timeout_s=self.sync_timeout_s, rank_timeout_s=self.rank_timeout_s)
-        above_zero(lease_s=self.lease_s)
+        above_zero(lease_s=self.lease_s, restart_timeout_s=self.restart_timeout_s)

@@ -216,7 +216,8 @@ async def assemble(driver: DriverSide) -> RunParts:
     boot = driver.boot
     store: HandleStore = driver.build("store", boot.config.store, "store")
     placement: Placement | None = None
-    supervisor = Supervisor(driver.budget, boot.config.placement.lease_s)
+    where = boot.config.placement
+    supervisor = Supervisor(driver.budget, where.lease_s, where.restart_timeout_s)
     border = driver.faults.border if driver.faults else None
     spans = SpanLog(boot.run_dir / "events.jsonl", border)
     memory = MemoryTurns(boot.config.placement.colocate, spans)

@@ -192,8 +192,13 @@ class RayPlacement:
         )
         host, name = hosts.remote(), _name(boot)
         self._hosts.append(host)
-        await _unwrapped(host.build.remote(actor, boot, None, *args), name)
-        self.actors[name] = RayHandle(host, name, await _unwrapped(host.where.remote(), name))
+        try:
+            await _unwrapped(host.build.remote(actor, boot, None, *args), name)
+            where = await _unwrapped(host.where.remote(), name)
+        except BaseException:
+            self._ray.kill(host)  # it may still wait for a place that the next one needs
+            raise
+        self.actors[name] = RayHandle(host, name, where)
         return self.actors[name]
 
     async def close(self) -> None:

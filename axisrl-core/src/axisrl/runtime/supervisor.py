@@ -93,9 +93,11 @@ class Post:
 class Supervisor:
     """Belongs to one event loop."""
 
-    def __init__(self, budget: RestartBudget, lease_s: float) -> None:
+    def __init__(self, budget: RestartBudget, lease_s: float, restart_s: float) -> None:
+        """``restart_s``: how long a place may be empty before that is a loss of its own."""
         self.budget = budget
         self._lease_s = lease_s
+        self._restart_s = restart_s
         self._alarm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watches: list[asyncio.Task[None]] = []
 
@@ -148,9 +150,13 @@ class Supervisor:
                 self.budget.spend(gone, recovery)
             _LOGGER.warning("%s is replaced: %s", post.name, gone.message)
             try:
-                await refill()
+                async with asyncio.timeout(self._restart_s):
+                    await refill()
             except Irreplaceable:
                 raise
+            except TimeoutError:
+                late = f"{post.name} was not there again within {self._restart_s:g} s"
+                gone, free = ActorGone(f"{late} (placement.restart_timeout_s)"), False
             except ActorGone as again:  # the new one, while it started
                 gone, free = again, False
 
