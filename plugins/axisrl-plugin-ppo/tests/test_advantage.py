@@ -235,9 +235,9 @@ def test_the_result_is_raw_and_whitening_is_left_to_the_core():
 def test_thirty_two_thousand_tokens_take_no_second():
     rng = np.random.default_rng(0)
     member, estimates = turns([32768], [1.0]), values(rng.normal(size=32768))
-    began = time.perf_counter()
+    began = time.process_time()
     advantages, _ = gae(member, estimates, gamma=0.99, lam=0.95)
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 1.0
     assert np.isfinite(advantages).all()
 
 
