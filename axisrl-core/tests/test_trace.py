@@ -77,7 +77,10 @@ def test_an_empty_trace_survives_its_bytes():
     assert len(Trace.from_bytes(Trace().to_bytes())) == 0
 
 
-@pytest.mark.parametrize("blob", [b"", b"no trace", Trace().to_bytes()[:40]])
+# Named, because a trace's bytes are in no fixed order and would make another name in each process.
+@pytest.mark.parametrize(
+    "blob", [b"", b"no trace", Trace().to_bytes()[:40]], ids=["empty", "text", "cut short"]
+)
 def test_other_bytes_are_refused(blob):
     with pytest.raises(ValueError, match="not an axisrl trace"):
         Trace.from_bytes(blob)
