@@ -88,13 +88,13 @@ def _active_models(manager: PluginManager) -> Iterator[NamedModel]:
 def _trained(folder: Path) -> Path:
     checkpoint = folder
     if not (folder / "state.json").is_file():
-        steps = RunFolder(folder).checkpoints
-        if not steps:
+        newest = RunFolder(folder).newest_checkpoint
+        if newest is None:
             raise EnvironmentProblem(
                 f"the run {folder} has no complete checkpoint, so there is no model in it",
                 fix="name another run, or a model's folder",
             )
-        checkpoint = folder / "checkpoints" / f"step-{steps[-1]:06d}"
+        checkpoint = newest
     model = checkpoint / "trainer" / "model"
     if not (model / "config.json").is_file():
         raise EnvironmentProblem(

@@ -91,6 +91,12 @@ class RunFolder:
         )
 
     @property
+    def newest_checkpoint(self) -> Path | None:
+        """Folder of the newest complete checkpoint."""
+        steps = self.checkpoints
+        return self.path / "checkpoints" / f"step-{steps[-1]:06d}" if steps else None
+
+    @property
     def stamp(self) -> str:
         """Changes whenever a file that a reader shows does."""
         watched = [self.path / "manifest.json", self.path / "metrics.jsonl"]

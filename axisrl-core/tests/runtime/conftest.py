@@ -8,9 +8,11 @@ import pytest
 
 from axisrl.config.load import RunRequest, load_run
 from axisrl.plugins.manager import PluginManager
+from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.driver import run
 from axisrl.runtime.options import RunOptions
 from axisrl.testing.fakes import CharTokenizer
+from axisrl.types import ModelSpec
 
 STAGE = Path(__file__).with_name("stage.py")
 RECIPE = """
@@ -75,11 +77,24 @@ class Stage:
         self.recipe = tmp_path / "recipe.yaml"
         self.recipe.write_text(RECIPE.replace("MODEL", str(model_folder)))
         self.dir = tmp_path / "run"
+        self._model = ModelSpec(name="m", path=model_folder)
 
     def load(self, *overrides, plugins=()):
         manager = PluginManager.discover(local=[STAGE, *plugins])
         request = RunRequest(recipe=str(self.recipe), overrides=overrides)
         return load_run(request, manager), manager
+
+    def boot(self, *overrides, role="rollout", plugins=()):
+        """What an actor of such a run is built from."""
+        loaded, manager = self.load(*overrides, plugins=plugins)
+        return ActorBoot(
+            role=role,
+            rank=0,
+            manifest=manager.manifest(),
+            config=loaded.config,
+            run_dir=self.dir.parent,
+            model=self._model,
+        )
 
     def __call__(self, *overrides, resume=False, allow_drift=False, overwrite=False, plugins=()):
         loaded, manager = self.load(*overrides, plugins=plugins)

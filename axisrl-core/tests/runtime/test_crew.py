@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.crew import hire
 from axisrl.runtime.memory import MemoryTurns
 from axisrl.runtime.spans import SpanLog
-from axisrl.types import ModelSpec
 
 SHELF = Path(__file__).with_name("shelf.py")
 
@@ -61,23 +59,14 @@ class Recording:
 
 
 @pytest.fixture
-def hired(stage, model_folder, tmp_path):
+def hired(stage, tmp_path):
     """``hired(*overrides, needs=...)``: the crew of a run and the placement that was asked for
     it."""
 
     def hired(*overrides, needs=()):
-        loaded, manager = stage.load(*overrides, plugins=[SHELF])
-        model = ModelSpec(name="m", path=model_folder)
-        boot = ActorBoot(
-            role="driver",
-            rank=0,
-            manifest=manager.manifest(),
-            config=loaded.config,
-            run_dir=tmp_path,
-            model=model,
-        )
+        boot = stage.boot(*overrides, role="driver", plugins=[SHELF])
         placement, watches = Recording(needs), Watches()
-        memory = MemoryTurns(loaded.config.placement.colocate, SpanLog(tmp_path / "events.jsonl"))
+        memory = MemoryTurns(boot.config.placement.colocate, SpanLog(tmp_path / "events.jsonl"))
         return asyncio.run(hire(boot, placement, watches, memory)), placement, watches
 
     return hired

@@ -12,7 +12,6 @@ import pytest
 
 from axisrl.config.schema import PlacementConfig
 from axisrl.errors import VerifierFailure
-from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.calls import Call, PromptHandle
 from axisrl.runtime.judges import RewardActor, RoutedJudges, VerifierActor
 from axisrl.runtime.placement import InlinePlacement, RayPlacement
@@ -21,7 +20,7 @@ from axisrl.runtime.staff import Kind, Staff
 from axisrl.runtime.supervisor import RestartBudget, Supervisor
 from axisrl.testing.verifier import rollout_of
 from axisrl.trace import Trace
-from axisrl.types import GenerateResult, ModelSpec, SamplingParams, Task, Verdict
+from axisrl.types import GenerateResult, SamplingParams, Task, Verdict
 
 JUDGES = Path(__file__).with_name("judges.py")
 TASK = Task(id="two", data={"question": "Say 2.", "answer": "2"})
@@ -40,19 +39,11 @@ def rollout(*answers, tokens=3):
 
 
 @pytest.fixture
-def boot(stage, model_folder, tmp_path):
+def boot(stage):
     """``boot(*overrides)``: of an actor that judges."""
 
     def boot(*overrides):
-        loaded, manager = stage.load(*overrides, plugins=[JUDGES])
-        return ActorBoot(
-            role="verifier",
-            rank=0,
-            manifest=manager.manifest(),
-            config=loaded.config,
-            run_dir=tmp_path,
-            model=ModelSpec(name="m", path=model_folder),
-        )
+        return stage.boot(*overrides, role="verifier", plugins=[JUDGES])
 
     return boot
 

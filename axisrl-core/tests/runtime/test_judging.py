@@ -5,10 +5,9 @@ import asyncio
 import pytest
 
 from axisrl.errors import VerifierFailure
-from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.judging import Judging
 from axisrl.testing.verifier import rollout_of
-from axisrl.types import ModelSpec, RewardResult, Task, Verdict
+from axisrl.types import RewardResult, Task, Verdict
 
 ROLLOUT = rollout_of(Task(id="t", data={}), "an answer")
 
@@ -35,21 +34,13 @@ class Judges:
 
 
 @pytest.fixture
-def scored(stage, model_folder, tmp_path):
+def scored(stage):
     """``scored(verdicts, *overrides)``: what the rollout earns, or the failure; and its
     verdicts."""
 
     def scored(verdicts, *overrides):
         named = ", ".join(f"{name}: stage/exact" for name in verdicts)
-        loaded, manager = stage.load(f"verifiers={{{named}}}", "verifiers.exact=null", *overrides)
-        boot = ActorBoot(
-            role="rollout",
-            rank=0,
-            manifest=manager.manifest(),
-            config=loaded.config,
-            run_dir=tmp_path,
-            model=ModelSpec(name="m", path=model_folder),
-        )
+        boot = stage.boot(f"verifiers={{{named}}}", "verifiers.exact=null", *overrides)
         kept = {}
 
         async def score():

@@ -13,13 +13,12 @@ from axisrl.errors import (
     Irreplaceable,
     RunFailed,
 )
-from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.engine import EngineActor
 from axisrl.runtime.memory import ENGINE_PARTS, TRAINER_PARTS, MemoryTurns
 from axisrl.runtime.spans import SpanLog, read_events
 from axisrl.runtime.supervisor import Post
 from axisrl.testing.fakes import ScriptedEngine, ScriptedTrainer
-from axisrl.types import GenerateRequest, ModelSpec, SamplingParams
+from axisrl.types import GenerateRequest, SamplingParams
 
 EXTRAS = (Path(__file__).with_name("extras.py"),)
 COLOCATE = "placement.colocate=true"
@@ -320,16 +319,8 @@ def test_other_modes_with_engine_and_trainer_take_turns_too(stage, device):
     assert [("lm frozen", ("weights",))] in device
 
 
-def test_an_engine_actor_holds_calls_until_all_memory_is_back(stage, model_folder, tmp_path):
-    loaded, manager = stage.load()
-    boot = ActorBoot(
-        role="engine",
-        rank=0,
-        manifest=manager.manifest(),
-        config=loaded.config,
-        run_dir=tmp_path,
-        model=ModelSpec(name="m", path=model_folder),
-    )
+def test_an_engine_actor_holds_calls_until_all_memory_is_back(stage):
+    boot = stage.boot(role="engine")
     request = GenerateRequest(
         id="r", prompt_ids=np.zeros(3, np.int32), sampling=SamplingParams(max_tokens=1), seed=0
     )

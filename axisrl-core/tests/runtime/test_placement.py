@@ -9,11 +9,10 @@ import pytest
 
 from axisrl.config.schema import PlacementConfig
 from axisrl.errors import ActorGone, ConfigError, EngineFailure, RunFailed
-from axisrl.runtime.actors import Actor, ActorBoot
+from axisrl.runtime.actors import Actor
 from axisrl.runtime.placement import InlinePlacement, RayPlacement
 from axisrl.runtime.places import RayPlaces, ResourceGroup
 from axisrl.runtime.router import Router
-from axisrl.types import ModelSpec
 
 
 class Bare(Actor):
@@ -48,16 +47,8 @@ class Bare(Actor):
 
 
 @pytest.fixture
-def boot(stage, model_folder, tmp_path):
-    loaded, manager = stage.load()
-    return ActorBoot(
-        role="rollout",
-        rank=0,
-        manifest=manager.manifest(),
-        config=loaded.config,
-        run_dir=tmp_path,
-        model=ModelSpec(name="m", path=model_folder),
-    )
+def boot(stage):
+    return stage.boot()
 
 
 @pytest.fixture(params=["inline", "ray"])

@@ -7,10 +7,9 @@ import pytest
 
 from axisrl.config.schema import PlacementConfig
 from axisrl.errors import ConfigError
-from axisrl.runtime.actors import Actor, ActorBoot
+from axisrl.runtime.actors import Actor
 from axisrl.runtime.placement import RayPlacement
 from axisrl.runtime.places import ResourceGroup
-from axisrl.types import ModelSpec
 
 CONFIG = PlacementConfig(kind="ray", cpus_per_actor=0.1)
 
@@ -28,16 +27,8 @@ class Bare(Actor):
 
 
 @pytest.fixture
-def boot(stage, model_folder, tmp_path):
-    loaded, manager = stage.load()
-    return ActorBoot(
-        role="",
-        rank=0,
-        manifest=manager.manifest(),
-        config=loaded.config,
-        run_dir=tmp_path,
-        model=ModelSpec(name="m", path=model_folder),
-    )
+def boot(stage):
+    return stage.boot(role="")
 
 
 @pytest.fixture

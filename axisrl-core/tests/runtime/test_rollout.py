@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.busy import BusyClock
 from axisrl.runtime.engine import EngineActor
 from axisrl.runtime.gate import Gate
@@ -23,7 +22,6 @@ from axisrl.trace import Trace
 from axisrl.types import (
     GenerateRequest,
     GenerateResult,
-    ModelSpec,
     Outcome,
     SamplingParams,
     Task,
@@ -35,21 +33,13 @@ SAY_TWO = Task(id="two", data={"question": "Say 2.", "answer": "2"})
 
 
 @pytest.fixture
-def play(stage, model_folder, tmp_path):
+def play(stage):
     """``play(*overrides)`` plays one greedy episode: (summary, trace, record). What the store holds
     for turn rewards is in ``play.turn_rewards``."""
 
     def play(*overrides, task=SAY_TWO, count=1, sampling=None):
         replies = "engine.replies={Say: '2', echo: '2'}"
-        loaded, manager = stage.load(replies, *overrides, plugins=[JUDGES])
-        boot = ActorBoot(
-            role="rollout",
-            rank=0,
-            manifest=manager.manifest(),
-            config=loaded.config,
-            run_dir=tmp_path,
-            model=ModelSpec(name="m", path=model_folder),
-        )
+        boot = stage.boot(replies, *overrides, plugins=[JUDGES])
         played = episodes(boot, task, count, sampling or SamplingParams(max_tokens=20))
         results = asyncio.run(played)
         play.turn_rewards = [rewards for *_, rewards in results]

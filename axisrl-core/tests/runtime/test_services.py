@@ -7,31 +7,21 @@ import pytest
 
 from axisrl.config.services import RESERVED
 from axisrl.errors import ConfigError, RunFailed, ServiceFailure
-from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.calls import Call
 from axisrl.runtime.placement import InlinePlacement
 from axisrl.runtime.rollout import RolloutActor
 from axisrl.runtime.services import RoutedService, ServiceActor, answered, group_of
-from axisrl.types import ModelSpec
 
 SHELF = Path(__file__).with_name("shelf.py")
 
 
 @pytest.fixture
-def asked(stage, model_folder, tmp_path):
+def asked(stage):
     """``asked(method, *args, **options)``: what the service ``shelf`` answers to a component."""
 
     def asked(*call, **options):
         words = "services.shelf={use: shelf/shelf, books: [axis, atlas, reel]}"
-        loaded, manager = stage.load(words, plugins=[SHELF])
-        boot = ActorBoot(
-            role=group_of("shelf"),
-            rank=0,
-            manifest=manager.manifest(),
-            config=loaded.config,
-            run_dir=tmp_path,
-            model=ModelSpec(name="m", path=model_folder),
-        )
+        boot = stage.boot(words, role=group_of("shelf"), plugins=[SHELF])
         return asyncio.run(answer(boot, *call, **options))
 
     return asked
@@ -130,14 +120,6 @@ def test_a_component_that_misses_its_service_is_told_its_name(stage):
     assert caught.value.fix == "add services.shelf to the configuration"
 
 
-def test_names_the_core_gives_to_components_are_refused_for_services(stage, tmp_path, model_folder):
-    loaded, manager = stage.load()
-    boot = ActorBoot(
-        role="rollout",
-        rank=0,
-        manifest=manager.manifest(),
-        config=loaded.config,
-        run_dir=tmp_path,
-        model=ModelSpec(name="m", path=model_folder),
-    )
+def test_names_the_core_gives_to_components_are_refused_for_services(stage):
+    boot = stage.boot()
     assert set(RolloutActor(boot, None, {"engine": []}).services) < set(RESERVED)

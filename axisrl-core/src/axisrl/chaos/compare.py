@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from safetensors import deserialize
+
 from axisrl.runfolder import RunFolder, read_jsonl
 
 _MEASURED = ("time", "system/", "recovery/")
@@ -68,15 +70,14 @@ def _traces(run_dir: Path) -> dict[str, Any]:
     return {
         f"{path.stem} {rollout}": _contents(tensor)
         for path in sorted((run_dir / "traces").glob("*.safetensors"))
-        for rollout, (_, tensor) in _tensors(path.read_bytes()).items()
+        for rollout, (_, _, tensor) in _tensors(path.read_bytes()).items()
     }
 
 
 def _models(run_dir: Path) -> dict[str, Any]:
-    steps = RunFolder(run_dir).checkpoints
-    if not steps:
+    newest = RunFolder(run_dir).newest_checkpoint
+    if newest is None:
         return {}
-    newest = run_dir / "checkpoints" / f"step-{steps[-1]:06d}"
     return {
         f"{path.relative_to(newest)} {name}": tensor
         for path in sorted(newest.rglob("*.safetensors"))
@@ -86,20 +87,11 @@ def _models(run_dir: Path) -> dict[str, Any]:
 
 def _contents(blob: bytes) -> tuple[Any, ...]:
     """A file's tensors and metadata; the order in which a file has them says nothing."""
-    return _header(blob).get("__metadata__"), _tensors(blob)
-
-
-def _tensors(blob: bytes) -> dict[str, tuple[Any, bytes]]:
-    """Name -> (type, shape) and bytes. Every type is read, those that numpy lacks included."""
-    header, found = _header(blob), {}
-    data = 8 + int.from_bytes(blob[:8], "little")
-    for name, about in header.items():
-        if name != "__metadata__":
-            begin, end = about["data_offsets"]
-            found[name] = ((about["dtype"], about["shape"]), blob[data + begin : data + end])
-    return found
-
-
-def _header(blob: bytes) -> dict[str, Any]:
     size = int.from_bytes(blob[:8], "little")
-    return dict(json.loads(blob[8 : 8 + size]))
+    return json.loads(blob[8 : 8 + size]).get("__metadata__"), _tensors(blob)
+
+
+def _tensors(blob: bytes) -> dict[str, tuple[str, list[int], bytes]]:
+    """Name -> type, shape and bytes. Every type is read, those that numpy lacks included."""
+    found: list[tuple[str, dict[str, Any]]] = deserialize(blob)  # type: ignore[no-untyped-call]
+    return {name: (one["dtype"], one["shape"], bytes(one["data"])) for name, one in found}

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from axisrl.errors import UsageError
 from axisrl.runtime.faults import EDGES, Fault
-from axisrl.runtime.spans import DRIVER, read_events
+from axisrl.runtime.spans import DRIVER, read_events, tracks_of
 
 TARGETS: Mapping[str, str] = {
     "engine": "engine",
@@ -65,16 +65,11 @@ def targets_of(given: str) -> list[str]:
 def phases_of(run_dir: Path) -> list[Phase]:
     """The driver's phases in a run's ``events.jsonl``, in the order they ended."""
     events = read_events(run_dir / "events.jsonl")
-    driver = {
-        (event["pid"], event["tid"])
-        for event in events
-        if event["name"] == "thread_name"
-        and (event["args"]["process"], event["args"]["name"]) == DRIVER
-    }
+    driver = tracks_of(events).get(DRIVER)
     return [
         Phase(event["args"]["step"], event["name"], event["ts"] / 1e6, event["dur"] / 1e6)
         for event in events
-        if event["ph"] == "X" and (event["pid"], event["tid"]) in driver
+        if event["ph"] == "X" and (event["pid"], event["tid"]) == driver
     ]
 
 

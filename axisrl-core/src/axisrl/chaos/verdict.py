@@ -172,5 +172,7 @@ def _rows(run: RunFolder) -> list[tuple[int, dict[str, Any], bool]]:
 
 def _source(run: RunFolder) -> dict[str, Any]:
     """Where the newest checkpoint's tasks go on."""
-    newest = run.path / "checkpoints" / f"step-{run.checkpoints[-1]:06d}"
+    newest = run.newest_checkpoint
+    if newest is None:
+        raise ValueError(f"{run.path} completed without a checkpoint")
     return dict(json.loads((newest / "state.json").read_text())["source"])

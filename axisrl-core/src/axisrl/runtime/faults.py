@@ -8,7 +8,7 @@
 3. It is written to the ledger, beside the plan, and synced before anything dies: a run that goes on
    does not suffer the same fault twice, and whoever judges it knows what happened.
 
-It heals nothing. Plans are made by :mod:`axisrl.runtime.chaos`, or by hand.
+It heals nothing. Plans are made by :mod:`axisrl.chaos.plan`, or by hand.
 """
 
 from __future__ import annotations

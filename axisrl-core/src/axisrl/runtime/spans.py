@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TextIO
@@ -46,8 +46,7 @@ class SpanLog:
     ``total`` the sum of all since the log was opened."""
 
     def __init__(self, path: Path, border: Border | None = None) -> None:
-        events = _mended(path)
-        self._tracks = {Track(*_named(event)): (event["pid"], event["tid"]) for event in events}
+        self._tracks = tracks_of(_mended(path))
         self._border = border
         self._step = 0
         self._file: TextIO = path.open("a", encoding="utf-8")
@@ -114,14 +113,20 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line.rstrip(",\n")) for line in whole[1:]]
 
 
+def tracks_of(events: Iterable[dict[str, Any]]) -> dict[Track, tuple[int, int]]:
+    """Track -> the process and thread that its events bear."""
+    named = [event for event in events if event["name"] == "thread_name"]
+    return {Track(*_named(event)): (event["pid"], event["tid"]) for event in named}
+
+
 def _mended(path: Path) -> list[dict[str, Any]]:
-    """Cut off what a kill left half written; the events that name a thread."""
+    """Cut off what a kill left half written; the events that are left."""
     if not path.exists():
         return []
     blob = path.read_bytes()
     with path.open("r+b") as file:
         file.truncate(blob.rfind(b"\n") + 1)
-    return [event for event in read_events(path) if event["name"] == "thread_name"]
+    return read_events(path)
 
 
 def _named(event: dict[str, Any]) -> tuple[str, str]:

@@ -28,6 +28,7 @@ import numpy as np
 
 from axisrl.errors import EngineFailure, WeightSyncError
 from axisrl.protocols import EnginePart
+from axisrl.runtime.requests import check_sampling
 from axisrl.runtime.stopping import StopRule
 from axisrl.types import (
     BuildContext,
@@ -299,21 +300,9 @@ def _was_aborted(future: Future) -> bool:
 
 def _check(request: GenerateRequest, runner: ModelRunner) -> None:
     """Refuse what cannot run, this request alone."""
-    prompt, sampling = request.prompt_ids, request.sampling
-    refused = f"request {request.id!r} is refused: "
-    _check_ids(refused + "the prompt", prompt, runner.context - 1, runner)
-    if not 0 <= request.sampled_before < len(prompt):
-        raise EngineFailure(
-            f"{refused}sampled_before {request.sampled_before} does not fit {len(prompt)} "
-            "prompt ids",
-            fix="the prompt of a resumed request ends with the tokens sampled before",
-        )
-    if sampling.temperature < 0 or not 0 < sampling.top_p <= 1 or not 0 <= sampling.min_p < 1:
-        raise EngineFailure(
-            f"{refused}temperature {sampling.temperature}, top_p {sampling.top_p}, "
-            f"min_p {sampling.min_p}",
-            fix="temperature >= 0, 0 < top_p <= 1, 0 <= min_p < 1",
-        )
+    what = f"request {request.id!r} is refused: the prompt"
+    _check_ids(what, request.prompt_ids, runner.context - 1, runner)
+    check_sampling(request)
 
 
 def _check_score(ids: IntArray, temperature: float, runner: ModelRunner) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from axisrl.errors import EngineFailure
+from axisrl.runtime.requests import check_sampling
 from axisrl.types import GenerateRequest, SamplingParams
 
 
 def check_request(request: GenerateRequest, *, context: int, vocabulary: int) -> None:
     """Raise ``EngineFailure`` for what SGLang would refuse, or fail at with others in its batch."""
-    prompt, sampling = request.prompt_ids, request.sampling
+    prompt = request.prompt_ids
     refused = f"request {request.id!r} is refused: "
     if prompt.ndim != 1 or not len(prompt):
         raise EngineFailure(
@@ -26,18 +27,7 @@ def check_request(request: GenerateRequest, *, context: int, vocabulary: int) ->
             f"{refused}the prompt has an id outside the vocabulary of {vocabulary}",
             fix="use the tokenizer of the served model",
         )
-    if not 0 <= request.sampled_before < len(prompt):
-        raise EngineFailure(
-            f"{refused}sampled_before {request.sampled_before} does not fit {len(prompt)} "
-            "prompt ids",
-            fix="the prompt of a resumed request ends with the tokens sampled before",
-        )
-    if sampling.temperature < 0 or not 0 < sampling.top_p <= 1 or not 0 <= sampling.min_p < 1:
-        raise EngineFailure(
-            f"{refused}temperature {sampling.temperature}, top_p {sampling.top_p}, "
-            f"min_p {sampling.min_p}",
-            fix="temperature >= 0, 0 < top_p <= 1, 0 <= min_p < 1",
-        )
+    check_sampling(request)
 
 
 def is_certain(sampling: SamplingParams) -> bool:
