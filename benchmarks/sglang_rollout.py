@@ -1,35 +1,46 @@
 """Tokens a second of the whole rollout path (environment, conversation, engine, verifier, reward,
-trace and record into the store) beside SGLang alone, on the same prompts, in the same SGLang
-process, taking turns.
+trace and record into the store) beside SGLang alone, on the same prompts and lengths, in the same
+SGLang process, taking turns.
 
-Run: python benchmarks/sglang_rollout.py --model qwen2.5-1.5b --concurrency 128 512
+Run: python benchmarks/sglang_rollout.py --model qwen2.5-1.5b --concurrency 128 512 --short 8000
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import json
 import os
+import random
 import tempfile
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from axisrl.config.load import LoadedConfig, RunRequest, load_run
+from axisrl.plugins.manager import PluginManager
 from axisrl.runtime.actors import ActorBoot
+from axisrl.runtime.chat import Conversation
 from axisrl.runtime.rollout import RolloutActor, RolloutRequest
-from axisrl.types import BuildContext, ModelSpec, SamplingParams, Task
+from axisrl.types import (
+    BuildContext,
+    GenerateResult,
+    Message,
+    ModelSpec,
+    Observation,
+    SamplingParams,
+    Task,
+)
 from axisrl_sglang.config import EngineConfig
 from axisrl_sglang.engine import SglangEngine
 from report import Spread, markdown_row, short, today, versions
-from setting import load, prompt_tasks
 from sglang_parts import PORTABLE, SHAPES, shaped_folder
+from sglang_raw_host import Done, Job
 
+ENV = Path(__file__).parent / "sums_env.py"
 RUN = {
     "mode": "rollout",
-    "env": {"use": "gsm8k/math", "system": "Solve the sum.", "template": "{question}"},
     "verifiers": {"correct": {"use": "gsm8k/math"}},
     "rewards": {"main": {"use": "core/sum"}},
     "engine": {"use": "sglang/engine"},
@@ -37,19 +48,31 @@ RUN = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What both sides do."""
+
+    rollouts: int
+    concurrency: int
+    turns: int
+    tokens: int
+    """Sampled in a turn, on average: each rollout has its own number, half to one and a half
+    times this, so that they do not go in step."""
+
+    def lengths(self) -> list[int]:
+        """One a rollout."""
+        draw = random.Random(0)
+        return [draw.randint(self.tokens // 2, self.tokens * 3 // 2) for _ in range(self.rollouts)]
+
+
 class RawEngine(SglangEngine):
     """An engine whose SGLang process also answers without it."""
 
     host_module: ClassVar[str] = "sglang_raw_host"
 
-    async def raw(
-        self, prompts: Sequence[list[int]], sampling: dict[str, Any], concurrency: int
-    ) -> tuple[int, float]:
+    async def raw(self, jobs: list[Job], concurrency: int) -> Done:
         """See ``sglang_raw_host``."""
-        answer: tuple[int, float] = await self._running().process.call(
-            "raw", prompts, sampling, concurrency
-        )
-        return answer
+        return Done(*await self._running().process.call("raw", jobs, concurrency))
 
 
 class Direct:
@@ -69,13 +92,18 @@ class Direct:
 
 
 def main() -> None:
-    """Print a row for each concurrency."""
+    """Print a row for each load."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="qwen2.5-1.5b", help="a shape, or a model's folder")
-    parser.add_argument("--concurrency", nargs="+", type=int, default=[128, 512])
+    parser.add_argument("--concurrency", nargs="*", type=int, default=[128, 512])
     parser.add_argument("--rounds", type=int, default=4, help="rollouts for each that runs at once")
     parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument(
+        "--short", type=int, default=8000, help="rollouts of 3 turns, 16 tokens each"
+    )
+    parser.add_argument("--short-concurrency", type=int, default=512)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--unseeded", action="store_true", help="engine.seeded: false")
     parser.add_argument("--arguments", default="{}", help="more server arguments, as JSON")
     args = parser.parse_args()
     # The SGLang process imports the module beside this one.
@@ -87,85 +115,126 @@ def main() -> None:
 
 
 async def _measure(args: argparse.Namespace, work: Path) -> None:
-    arguments = {**PORTABLE, "cuda_graph_max_bs_decode": max(args.concurrency)}
+    loads = [Load(args.rounds * each, each, 1, args.tokens) for each in args.concurrency]
+    if args.short:
+        loads.append(Load(args.short, args.short_concurrency, 3, 16))
+    arguments = {**PORTABLE, "cuda_graph_max_bs_decode": max(load.concurrency for load in loads)}
     if args.model in SHAPES:
         model = shaped_folder(args.model, work)
         arguments["load_format"] = "dummy"
     else:
         model = ModelSpec(name="benchmark", path=Path(args.model))
     arguments |= json.loads(args.arguments)
-    count = args.rounds * max(args.concurrency)
-    loaded, manager = load(str(_recipe(model, args.tokens, count, work)), [])
-    prompts = await asyncio.to_thread(prompt_tasks, loaded, manager, count)
-    engine = RawEngine(EngineConfig(sglang=arguments), BuildContext(run_dir=work))
+    config = EngineConfig(seeded=not args.unseeded, sglang=arguments)
+    engine = RawEngine(config, BuildContext(run_dir=work))
     await engine.start(model)
     try:
-        boot = ActorBoot(
-            role="rollout",
-            rank=0,
-            manifest=manager.manifest(),
-            config=loaded.config,
-            run_dir=work,
-            model=model,
-        )
-        tasks = [Task(id=str(n), data=_sum(n)) for n in range(count)]
-        for concurrency in args.concurrency:
-            used = args.rounds * concurrency
-            actor = _actor(boot, engine, concurrency)
-            ids = [actor.services["tokenizer"].encode(each.prompt) for each in prompts[:used]]
-            raws, ours = [], []
-            for turn in range(args.repeat + 1):
-                raw = await _raw(engine, ids, args.tokens, concurrency)
-                whole = await _whole(actor, tasks[:used], args.tokens)
-                if turn:  # the first warms up
-                    raws.append(raw)
-                    ours.append(whole)
+        for load in loads:
+            raws, ours = await _side_by_side(engine, model, load, args.repeat)
             share = Spread.of(ours).median / Spread.of(raws).median
             print("each:", [short(v) for v in raws], [short(v) for v in ours])
-            row = [today(), args.model, str(concurrency), f"{used:,}", str(args.tokens)]
-            row += [str(Spread.of(raws)), str(Spread.of(ours)), f"{100 * share:.1f} %"]
-            print(markdown_row(row), flush=True)
+            kind = "no" if args.unseeded else "yes"
+            row = [today(), args.model, kind, str(load.concurrency), f"{load.rollouts:,}"]
+            row += [f"{load.turns} x {load.tokens}", str(Spread.of(raws)), str(Spread.of(ours))]
+            print(markdown_row([*row, f"{100 * share:.1f} %"]), flush=True)
     finally:
         await engine.stop()
 
 
+async def _side_by_side(
+    engine: RawEngine, model: ModelSpec, load: Load, repeat: int
+) -> tuple[list[float], list[float]]:
+    """Tokens a second of SGLang alone and of the whole path, ``repeat`` times after a first."""
+    with tempfile.TemporaryDirectory() as folder:
+        actor = _actor(engine, model, load, Path(folder))
+        jobs = _jobs(actor, load)
+        raws, ours = [], []
+        for turn in range(repeat + 1):
+            done = await engine.raw(jobs, load.concurrency)
+            whole = await _whole(actor, load)
+            if (whole.sampled, whole.context) != (done.sampled, done.context):
+                # Random weights say the model's own end token now and then.
+                print(f"unequal: SGLang alone {done}, the whole path {whole}")
+            if turn:
+                raws.append(done.sampled / done.seconds)
+                ours.append(whole.sampled / whole.seconds)
+        await actor.store.close()
+    return raws, ours
+
+
 def _sum(number: int) -> dict[str, str]:
-    left, right = 1 + number % 99, 1 + number // 99
+    left, right = 100 + number % 900, 100 + number // 900
     return {"question": f"{left} + {right} =", "answer": str(left + right)}
 
 
-def _recipe(model: ModelSpec, tokens: int, count: int, work: Path) -> Path:
-    (work / "tasks.jsonl").write_text("\n".join(json.dumps(_sum(n)) for n in range(count)))
+def _loaded(model: ModelSpec, load: Load, work: Path) -> tuple[LoadedConfig, PluginManager]:
     run: dict[str, Any] = {
         **RUN,
+        "env": {"use": "sums-env/sums", "turns": load.turns},
         "model": {"name": str(model.path), "dtype": model.dtype, "device": model.device},
         "dataset": {"use": "core/tasks", "path": str(work / "tasks.jsonl")},
-        "rollout": {"sampling": {"max_tokens": tokens}},
+        "rollout": {"max_inflight": load.concurrency, "sampling": {"max_tokens": load.tokens * 2}},
     }
+    (work / "tasks.jsonl").write_text(json.dumps(_sum(0)))
     path = work / "rollout.yaml"
     path.write_text(json.dumps(run))  # JSON is YAML
-    return path
+    manager = PluginManager.discover(local=[ENV])
+    return load_run(RunRequest(recipe=str(path)), manager), manager
 
 
-def _actor(boot: ActorBoot, engine: SglangEngine, concurrency: int) -> RolloutActor:
-    rollout = dataclasses.replace(boot.config.rollout, max_inflight=concurrency)
-    config = dataclasses.replace(boot.config, rollout=rollout)
-    return RolloutActor(
-        dataclasses.replace(boot, config=config), None, {"engine": [Direct(engine)]}
+def _actor(engine: SglangEngine, model: ModelSpec, load: Load, work: Path) -> RolloutActor:
+    loaded, manager = _loaded(model, load, work)
+    boot = ActorBoot(
+        role="rollout",
+        rank=0,
+        manifest=manager.manifest(),
+        config=loaded.config,
+        run_dir=work,
+        model=model,
+    )
+    return RolloutActor(boot, None, {"engine": [Direct(engine)]})
+
+
+def _jobs(actor: RolloutActor, load: Load) -> list[Job]:
+    """What the whole path will send, without the sampled tokens."""
+    tokenizer = actor.services["tokenizer"]
+    jobs = []
+    for number, tokens in enumerate(load.lengths()):
+        asks = Message(role="user", content=_sum(number)["question"])
+        conversation = Conversation(tokenizer)
+        conversation.observe(
+            Observation(messages=(Message(role="system", content="Solve the sum."), asks))
+        )
+        for _ in range(load.turns - 1):
+            conversation.act(_any_answer(), SamplingParams(), 0)
+            conversation.observe(Observation(messages=(asks,)))
+        nodes = [node.ids.tolist() for node in conversation.trace if node.kind != "sampled"]
+        jobs.append(Job(nodes[0], nodes[1:], tokens))
+    return jobs
+
+
+def _any_answer() -> GenerateResult:
+    import numpy as np
+
+    return GenerateResult(
+        ids=np.full(1, 10, np.int32),
+        logprobs=np.zeros(1, np.float32),
+        versions=np.zeros(1, np.int32),
+        finish_reason="length",
     )
 
 
-async def _raw(engine: RawEngine, ids: Sequence[list[int]], tokens: int, concurrency: int) -> float:
-    sampling = {"temperature": 1.0, "max_new_tokens": tokens, "stop_token_ids": []}
-    sampled, seconds = await engine.raw(ids, sampling, concurrency)
-    return sampled / seconds
-
-
-async def _whole(actor: RolloutActor, tasks: Sequence[Task], tokens: int) -> float:
-    sampling = SamplingParams(max_tokens=tokens)
+async def _whole(actor: RolloutActor, load: Load) -> Done:
+    sampling = SamplingParams()
     requests = [
-        RolloutRequest(stream="train", task=task, group=number, member=0, sampling=sampling)
-        for number, task in enumerate(tasks)
+        RolloutRequest(
+            stream="train",
+            task=Task(id=str(number), data=_sum(number)),
+            group=number,
+            member=0,
+            sampling=replace(sampling, max_tokens=tokens),
+        )
+        for number, tokens in enumerate(load.lengths())
     ]
     start = time.perf_counter()
     summaries = await asyncio.gather(*(actor.play(request) for request in requests))
@@ -175,7 +244,8 @@ async def _whole(actor: RolloutActor, tasks: Sequence[Task], tokens: int) -> flo
         raise ValueError(f"a rollout failed: {failed}")
     handles = [handle for each in summaries for handle in (each.trace, each.record) if handle]
     await actor.store.release(handles)
-    return sum(each.sampled_tokens for each in summaries) / seconds
+    sampled = sum(each.sampled_tokens for each in summaries)
+    return Done(sampled, sum(each.prompt_tokens for each in summaries), seconds)
 
 
 if __name__ == "__main__":

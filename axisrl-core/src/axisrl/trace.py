@@ -259,9 +259,13 @@ def _header(node: Node) -> dict[str, Any]:
     entry: dict[str, Any] = {"kind": node.kind, "parent": node.parent, "size": len(node.ids)}
     if node.kind == "sampled":
         entry |= {"finish_reason": node.finish_reason, "seed": node.seed}
-        entry["sampling"] = dataclasses.asdict(node.sampling) if node.sampling else None
+        entry["sampling"] = _sampling(node.sampling) if node.sampling else None
         entry["routing"] = dataclasses.asdict(node.routing) if node.routing else None
     return entry
+
+
+def _sampling(sampling: SamplingParams) -> dict[str, Any]:
+    return {each.name: getattr(sampling, each.name) for each in dataclasses.fields(sampling)}
 
 
 def _typed(entry: dict[str, Any]) -> dict[str, Any]:

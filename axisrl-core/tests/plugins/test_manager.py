@@ -259,6 +259,18 @@ def test_a_wrong_option_is_a_config_error_with_its_path(site, tmp_path):
         manager.build("env", ref("world", size="big"), context(tmp_path), "env")
 
 
+def test_a_factory_validates_the_options_at_once_and_builds_anew_each_time(site, tmp_path):
+    site.add("alpha", CONFIGURED, files=WORLD)
+    manager = PluginManager.discover()
+    manager.activate(["alpha"])
+    make = manager.factory("env", ref("alpha/world", size=5), "env")
+    first, second = make(context(tmp_path)), make(context(tmp_path))
+    assert first is not second
+    assert first.config == second.config
+    with pytest.raises(ConfigError, match="sise"):
+        manager.factory("env", ref("alpha/world", sise=5), "env")
+
+
 def test_a_component_without_a_config_takes_no_options(site, tmp_path):
     site.add("alpha", files=WORLD)
     manager = PluginManager.discover()

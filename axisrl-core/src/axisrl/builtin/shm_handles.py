@@ -95,16 +95,17 @@ class SharedMemoryHandleStore:
 
     def _write(self, payload: Payload, key: str, owner: str) -> Handle:
         handle = shared.handle_for(_ID, key, payload, owner)
-        draft = self._folder / f"{key}.part"
+        whole = f"{self._folder}/{key}"
+        draft = f"{whole}.part"
         try:
-            with draft.open("wb", buffering=0) as file:
+            with open(draft, "wb", buffering=0) as file:
                 # Written, not stored through a map: a full tmpfs then is an error, not SIGBUS.
                 view = shared.raw(payload)
                 while len(view):
                     view = view[file.write(view) :]
-            draft.rename(self._folder / key)
+            os.rename(draft, whole)
         except OSError as problem:
-            draft.unlink(missing_ok=True)
+            Path(draft).unlink(missing_ok=True)
             raise self._full(payload.nbytes, problem) from problem
         return handle
 

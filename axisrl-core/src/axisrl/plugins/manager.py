@@ -17,8 +17,9 @@ import logging
 import os
 import platform
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import is_dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,7 +195,14 @@ class PluginManager(Lifecycle):
         return import_attribute(resolved.id, resolved.component.target)
 
     def build(self, kind: Kind, ref: ComponentRef, context: BuildContext, path: str = "") -> Any:
-        """Make the object: find, check extras, validate options, import, construct.
+        """Make the object, as :meth:`factory` says."""
+        return self.factory(kind, ref, path)(context)
+
+    def factory(
+        self, kind: Kind, ref: ComponentRef, path: str = ""
+    ) -> Callable[[BuildContext], Any]:
+        """What makes the object, as often as it is called: find, check extras, validate options and
+        import now; construct then.
 
         ``path`` is the config key of ``ref``, for messages. Raises ``ConfigError`` for wrong
         options and ``PluginError`` for everything that is the plugin's fault.
@@ -204,7 +212,7 @@ class PluginManager(Lifecycle):
         resolved = self.find(kind, ref.use, path)
         check_extras(resolved.id, resolved.component, self._record(resolved.plugin))
         config: Any = validate(self.config_class(resolved), ref.options, path=path)
-        return construct(resolved.id, self.load(resolved), config, context)
+        return partial(construct, resolved.id, self.load(resolved), config)
 
     def manifest(self) -> PluginManifest:
         """The active plugins, for :meth:`restore` and for the run's folder."""

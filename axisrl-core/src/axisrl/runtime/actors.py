@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -89,6 +89,10 @@ class Actor:
         """A component from its place in the config; errors name ``path``."""
         return build_component(self.plugins, self.boot, self.services, (kind, use, path))
 
+    def factory(self, kind: Kind, use: Use, path: str) -> Callable[[], Any]:
+        """What builds a component again and again; its options are checked now."""
+        return component_factory(self.plugins, self.boot, self.services, (kind, use, path))
+
     async def put(self, values: Payload) -> Handle:
         """Keep an array in the store, in this actor's name."""
         return await self.store.put(values, owner=f"{self.boot.role}-{self.boot.rank}")
@@ -124,7 +128,19 @@ def build_component(
     what: tuple[Kind, Use, str],
 ) -> Any:
     """Build ``what`` = (kind, use, config path) for a run."""
+    return component_factory(plugins, boot, services, what)()
+
+
+def component_factory(
+    plugins: PluginManager,
+    boot: ActorBoot,
+    services: dict[str, Any],
+    what: tuple[Kind, Use, str],
+) -> Callable[[], Any]:
+    """What builds ``what`` for a run, as often as it is called; its options are checked now."""
     kind, use, path = what
     ref = ComponentRef(kind=kind, use=use.use, options=dict(use.options))
-    context = BuildContext(run_dir=boot.run_dir, seed=boot.config.seed, services=services)
-    return plugins.build(kind, ref, context, path)
+    make = plugins.factory(kind, ref, path)
+    return lambda: make(
+        BuildContext(run_dir=boot.run_dir, seed=boot.config.seed, services=services)
+    )

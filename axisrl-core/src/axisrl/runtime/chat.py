@@ -71,7 +71,9 @@ class HuggingFaceTokenizer:
         """Text of ``ids``, spaces kept as they are."""
         return str(
             self._tokenizer.decode(
-                list(ids), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False
+                np.asarray(ids, np.int64),  # transformers looks at every id of a list
+                skip_special_tokens=skip_special,
+                clean_up_tokenization_spaces=False,
             )
         )
 

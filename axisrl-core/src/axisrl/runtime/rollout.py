@@ -99,6 +99,7 @@ class RolloutActor(Caller):
         self._engine = self.routers["engine"]
         self._judging = judging_of(self)
         self._tokenizer = self.services["tokenizer"]
+        self._new_env = self.factory("env", needed(boot.config.env, "env"), "env")
         self._slots = asyncio.Semaphore(boot.config.rollout.max_inflight)
         self.started()
 
@@ -139,7 +140,7 @@ class RolloutActor(Caller):
             await self._score(request, episode)
 
     async def _build_env(self) -> Env:
-        env: Env = self.build("env", needed(self.boot.config.env, "env"), "env")
+        env: Env = self._new_env()
         return env
 
     async def _drive(self, env: Env, request: RolloutRequest, episode: Episode) -> None:

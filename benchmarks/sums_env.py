@@ -1,0 +1,60 @@
+"""The environment of ``sglang_rollout.py``, as a plugin of one file: it asks for a sum, and after
+each answer for another, so many times.
+
+It judges nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from axisrl.config.base import Config
+from axisrl.plugins import EnvComponent, hookimpl
+from axisrl.types import Action, BuildContext, Message, Observation, StepResult, Task
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SumsConfig(Config):
+    """Options of ``sums-env/sums``."""
+
+    turns: int = 1
+    """Answers of a rollout."""
+
+
+class Sums:
+    """Reads ``question`` from the task."""
+
+    def __init__(self, config: SumsConfig, context: BuildContext) -> None:
+        self._left = config.turns
+        self._question = ""
+
+    async def reset(self, task: Task) -> Observation:
+        """The first sum."""
+        self._question = str(task.data["question"])
+        system = Message(role="system", content="Solve the sum.")
+        return Observation(messages=(system, Message(role="user", content=self._question)))
+
+    async def step(self, action: Action) -> StepResult:
+        """Another, or the end."""
+        self._left -= 1
+        if not self._left:
+            return StepResult(done=True)
+        again = Message(role="user", content=self._question)
+        return StepResult(observation=Observation(messages=(again,)))
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+
+@hookimpl
+def axisrl_envs() -> Iterable[EnvComponent]:
+    """One environment."""
+    return [
+        EnvComponent(
+            name="sums",
+            target=f"{__name__}:Sums",
+            config=f"{__name__}:SumsConfig",
+            summary="Asks for sums",
+        )
+    ]
