@@ -35,7 +35,7 @@ from typing import Any
 
 import torch
 
-from axisrl_local.head_plan import head_plan
+from axisrl.ops.head_plan import head_plan
 from axisrl_local.trainer_config import TrainerConfig
 from loss_part import PLAIN, VARIANTS, LossPart, Shape, cross_entropy
 from report import cpu_name, load_average, short, table, today, versions

@@ -17,14 +17,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from axisrl.config.schema import EntropyConfig, KlConfig
+from axisrl.ops.head_plan import head_plan
+from axisrl.ops.logprobs import token_logprobs
 from axisrl.ops.objective import Objective
 from axisrl.plugins import Kind
 from axisrl.plugins.components import ComponentRef
 from axisrl.plugins.manager import PluginManager
 from axisrl.protocols import LossInputs
 from axisrl.types import BuildContext
-from axisrl_local.head_plan import head_plan
-from axisrl_local.logprobs import token_logprobs
 from axisrl_local.trainer_config import TrainerConfig
 
 VARIANTS = ("grpo", "entropy", "kl", "icepop")

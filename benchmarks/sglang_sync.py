@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from axisrl_local.weights_out import WeightPublisher
+from axisrl.ops.weights_out import WeightPublisher
 from report import Spread, markdown_row, short, today, versions
 from sglang_parts import PORTABLE, SHAPES, random_weights, serving, shaped_folder
 

@@ -1,4 +1,4 @@
-"""Tests of axisrl_local.token_batch."""
+"""Tests of axisrl.ops.token_batch."""
 
 import dataclasses
 
@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from axisrl.errors import ConfigError
+from axisrl.ops.token_batch import policy_inputs, token_batch, value_inputs
 from axisrl.testing.sequences import packed, random_samples
-from axisrl_local.token_batch import policy_inputs, token_batch, value_inputs
 
 CPU = torch.device("cpu")
 

@@ -12,7 +12,7 @@ from axisrl.errors import EngineFailure, WeightSyncError
 from axisrl.ops.checksum import weights_checksum
 from axisrl.types import AdapterMeta, GenerateRequest, SamplingParams, TensorMeta, WeightUpdate
 from axisrl_local.load import load_model
-from axisrl_local.weights_in import Received, WeightReceiver
+from axisrl_local.weights_in import Received, WeightReceiver, model_tensors
 
 LONG = SamplingParams(max_tokens=200)
 
@@ -343,3 +343,13 @@ def test_a_restart_remembers_that_full_weights_came(model, tmp_path):
     receiver.expect(Received((), True))
     with pytest.raises(WeightSyncError, match="full weights have replaced"):
         receiver.load(adapter_of(model, tmp_path)[0])
+
+
+def test_a_model_is_its_weights_its_buffers_and_what_an_adapter_is_added_to():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.BatchNorm1d(2))
+    receiver = WeightReceiver(model)
+    receiver._original("0.weight")
+    names = [name for name, _ in model_tensors(model, receiver)]
+    assert {"0.weight", "1.running_mean", "original/0.weight"} < set(names)
+    assert len(names) == len(set(names))
+    assert "original/0.weight" not in dict(model_tensors(model, None))

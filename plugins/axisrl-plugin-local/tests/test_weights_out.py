@@ -1,4 +1,4 @@
-"""Tests of axisrl_local.weights_out."""
+"""Tests of axisrl.ops.weights_out."""
 
 import subprocess
 import sys
@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file
 
 from axisrl.ops.checksum import weights_checksum
+from axisrl.ops.weights_out import WeightPublisher
 from axisrl.testing.sequences import PullLoss, packed, random_samples
 from axisrl.types import AdapterMeta
-from axisrl_local.weights_out import WeightPublisher
 
 WEIGHTS = {"a": torch.arange(6.0).view(2, 3).T, "b": torch.ones(2, dtype=torch.bfloat16)}
 
@@ -83,7 +83,7 @@ def test_what_a_killed_process_offered_is_removed_by_the_next_and_a_living_ones_
     mine = Path(living.publish(1, WEIGHTS).location)
     code = (
         "import os, pathlib, sys, torch\n"
-        "from axisrl_local.weights_out import WeightPublisher\n"
+        "from axisrl.ops.weights_out import WeightPublisher\n"
         "publisher = WeightPublisher(pathlib.Path(sys.argv[1]), 'shared_memory')\n"
         "print(publisher.publish(1, {'a': torch.ones(3)}).location, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"

@@ -25,11 +25,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from axisrl.errors import CheckpointError
+from axisrl.ops.adamw import Optimizer
+from axisrl.ops.generators import Generators
 from axisrl_local.folder import MANIFEST
-from axisrl_local.generators import Generators
 from axisrl_local.held_model import HeldModel
 from axisrl_local.load import save_model
-from axisrl_local.optim import Optimizer
 from axisrl_local.weights_in import Received, WeightReceiver
 
 _FORMAT = 1

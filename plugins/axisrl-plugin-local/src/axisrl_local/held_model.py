@@ -2,7 +2,7 @@
 
 1. A packed batch goes through the body once; attention stays inside each row.
 2. The head runs at trained tokens alone: a policy's a chunk of tokens at a time
-   (:mod:`axisrl_local.logprobs`), a value model's at once (:mod:`axisrl_local.value_head`).
+   (:mod:`axisrl.ops.logprobs`), a value model's at once (:mod:`axisrl_local.value_head`).
 3. Weights have Hugging Face names, whatever peft calls them inside. Tied ones count once.
 
 It knows no optimizer, no loss and no file but the folder it was loaded from.
@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 
 from axisrl.errors import EnvironmentProblem
+from axisrl.ops.head_plan import head_plan
+from axisrl.ops.logprobs import token_logprobs
+from axisrl.ops.token_batch import TokenBatch
 from axisrl.types import ModelSpec
-from axisrl_local.head_plan import head_plan
 from axisrl_local.load import load_model
-from axisrl_local.logprobs import token_logprobs
 from axisrl_local.lora import Adapter, add_adapter, base_name
 from axisrl_local.packed import register_packed_attention
-from axisrl_local.token_batch import TokenBatch
 from axisrl_local.trainer_config import LoraOptions, TrainerConfig
 from axisrl_local.value_head import HEAD, values_of
 

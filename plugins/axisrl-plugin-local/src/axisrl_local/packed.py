@@ -15,39 +15,16 @@ Shapes: ``N`` tokens, ``H`` query heads, ``K`` key-value heads, ``D`` head size,
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from axisrl.types import IntArray
+from axisrl.ops.row_layout import RowLayout
 
 ATTENTION = "axisrl_packed_rows"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowLayout:
-    """Where the rows of a packed batch lie. Empty rows are left out."""
-
-    lengths: tuple[int, ...]
-    offsets_R: Tensor
-    """int32, R + 1 entries, on the model's device."""
-    longest: int
-
-    @classmethod
-    def of(cls, row_starts: IntArray, device: torch.device) -> RowLayout:
-        """The layout of a batch whose row r is ``[row_starts[r], row_starts[r + 1])``."""
-        starts = np.unique(row_starts)
-        lengths = np.diff(starts)
-        return cls(
-            lengths=tuple(int(length) for length in lengths),
-            offsets_R=torch.from_numpy(starts.astype(np.int32)).to(device),
-            longest=int(lengths.max()),
-        )
 
 
 def register_packed_attention() -> str:

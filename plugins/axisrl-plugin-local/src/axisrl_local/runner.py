@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from axisrl.errors import EnvironmentProblem
+from axisrl.ops.host_memory import HostMemory, free_cache
 from axisrl.protocols import EnginePart
 from axisrl.types import FloatArray, IntArray, ModelSpec, WeightUpdate
 from axisrl_local.config import EngineConfig
-from axisrl_local.host_memory import HostMemory, free_cache, model_tensors
 from axisrl_local.load import load_model
 from axisrl_local.sampling import IDLE, Draw, Sampler, uniform
 from axisrl_local.scheduler import Job, Plan
@@ -37,7 +37,7 @@ from axisrl_local.slots import (
     length_mask,
     slot_attention,
 )
-from axisrl_local.weights_in import WeightReceiver
+from axisrl_local.weights_in import WeightReceiver, model_tensors
 
 _MODEL_TYPES = ("llama", "qwen2", "qwen3")
 _KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from axisrl.ops.head_plan import HeadPlan
+from axisrl.ops.logprobs import token_logprobs
 from axisrl.types import FloatArray, IntArray
-from axisrl_local.head_plan import HeadPlan
-from axisrl_local.logprobs import token_logprobs
 
 _PLAN = HeadPlan(chunk_tokens=256, kept_bytes=0, entropy=False)
 

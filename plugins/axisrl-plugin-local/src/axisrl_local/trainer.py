@@ -4,7 +4,7 @@
    (:mod:`axisrl_local.lora`); a frozen one only answers, and takes another trainer's weights.
 2. A loss gives numerators; their sum under ``columns["weights"]`` is the loss. Masked positions
    are never read, so NaN there changes nothing.
-3. Of several ranks (:mod:`axisrl_local.rank_group`) each holds the whole model and adds its
+3. Of several ranks (:mod:`axisrl.ops.rank_group`) each holds the whole model and adds its
    gradient to the others' before the step. What a rank draws (dropout) follows from the seed, its
    rank and the step, so that rank 0's checkpoint is enough for all.
 
@@ -23,6 +23,13 @@ import torch
 from torch import Tensor
 
 from axisrl.errors import ConfigError, EnvironmentProblem, RunFailed
+from axisrl.ops.adamw import Optimizer
+from axisrl.ops.generators import Generators
+from axisrl.ops.host_memory import HostMemory
+from axisrl.ops.rank_group import RankGroup
+from axisrl.ops.step_totals import StepTotals
+from axisrl.ops.token_batch import TokenBatch, policy_inputs, token_batch, value_inputs
+from axisrl.ops.weights_out import WeightPublisher
 from axisrl.protocols import TrainerPart
 from axisrl.protocols.loss import Loss, LossInputs
 from axisrl.types import (
@@ -36,16 +43,9 @@ from axisrl.types import (
     WeightUpdate,
 )
 from axisrl_local.checkpoint import FrozenState, TrainerState
-from axisrl_local.generators import Generators
 from axisrl_local.held_model import HeldModel
-from axisrl_local.host_memory import HostMemory, model_tensors
-from axisrl_local.optim import Optimizer
-from axisrl_local.rank_group import RankGroup
-from axisrl_local.step_totals import StepTotals
-from axisrl_local.token_batch import TokenBatch, policy_inputs, token_batch, value_inputs
 from axisrl_local.trainer_config import TrainerConfig
-from axisrl_local.weights_in import WeightReceiver
-from axisrl_local.weights_out import WeightPublisher
+from axisrl_local.weights_in import WeightReceiver, model_tensors
 
 _COLUMNS = frozenset({"reference_logprobs"})
 """What a loss may need that arrives with the batch."""
@@ -132,7 +132,12 @@ class LocalTrainer:
         if self._config.recompute:
             held.recompute()
         return _Training(
-            Optimizer(list(held.trained().items()), self._config, total_steps),
+            Optimizer(
+                list(held.trained().items()),
+                self._config,
+                total_steps,
+                self._config.master_weights,
+            ),
             generators,
             WeightPublisher(
                 self._context.run_dir, self._config.transport, self._config.bucket_mib * 2**20

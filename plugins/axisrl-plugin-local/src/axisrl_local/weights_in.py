@@ -9,21 +9,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from axisrl.errors import WeightSyncError
 from axisrl.ops.checksum import weights_checksum
+from axisrl.ops.weights_file import Described, described, listing, read_update
 from axisrl.types import AdapterMeta, WeightUpdate
 from axisrl_local.low_rank import factor_names, merged, weight_name
 
 TRANSPORTS = ("shared_memory", "disk")
-_LISTED = 3
-_Described = tuple[tuple[int, ...], str]
 
 
 class Received(NamedTuple):
@@ -58,7 +56,7 @@ class WeightReceiver:
             )
         if update.adapter is not None:
             return self._load_adapter(update, update.adapter)
-        tensors = _read(update, {name: _described(v) for name, v in self._parameters.items()})
+        tensors = read_update(update, {name: described(v) for name, v in self._parameters.items()})
         with torch.no_grad():
             for name, parameter in self._parameters.items():
                 parameter.copy_(tensors[name])
@@ -91,7 +89,7 @@ class WeightReceiver:
                 "replaced",
                 fix="let the trainer offer merged weights: lora.update merged",
             )
-        tensors = _read(update, self._expected(update, adapter))
+        tensors = read_update(update, self._expected(update, adapter))
         device = next(iter(self._parameters.values())).device
         tensors = {name: value.to(device) for name, value in tensors.items()}
         wanted = {weight_name(module) for module in adapter.targets}
@@ -105,16 +103,16 @@ class WeightReceiver:
                 self._parameters[name].copy_(changed)
         return weights_checksum(tensors)
 
-    def _expected(self, update: WeightUpdate, adapter: AdapterMeta) -> dict[str, _Described]:
+    def _expected(self, update: WeightUpdate, adapter: AdapterMeta) -> dict[str, Described]:
         """What an adapter's tensors must look like to fit the model."""
         known = {name for name, value in self._parameters.items() if value.ndim == 2}
         modules = [module for module in adapter.targets if weight_name(module) not in known]
         if modules:
             raise WeightSyncError(
-                f"weight update {update.version} {_listing('adapts unknown modules:', modules)}",
+                f"weight update {update.version} {listing('adapts unknown modules:', modules)}",
                 fix="engine and trainer must load the same model",
             )
-        expected: dict[str, _Described] = {}
+        expected: dict[str, Described] = {}
         for module in adapter.targets:
             weight = self._parameters[weight_name(module)]
             (rows, columns), dtype = weight.shape, str(weight.dtype)
@@ -130,50 +128,9 @@ class WeightReceiver:
         return self._originals[name]
 
 
-def _described(tensor: Tensor) -> _Described:
-    return tuple(tensor.shape), str(tensor.dtype)
-
-
-def _read(update: WeightUpdate, expected: Mapping[str, _Described]) -> dict[str, Tensor]:
-    """The update's tensors, once they are what is expected."""
-    shapes = {name: shape for name, (shape, _) in expected.items()}
-    _compare(f"weight update {update.version}", shapes, {m.name: m.shape for m in update.tensors})
-    try:
-        with safe_open(update.location, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as problem:
-        raise WeightSyncError(
-            f"weight update {update.version}: {update.location} cannot be read: {problem}",
-            fix="engine and trainer must see the same file; across machines use a shared disk",
-        ) from problem
-    found = {name: _described(tensor) for name, tensor in tensors.items()}
-    _compare(update.location, expected, found)
-    return tensors
-
-
-def _compare(where: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    problems = [
-        _listing("lacks", expected.keys() - found.keys()),
-        _listing("has unexpected", found.keys() - expected.keys()),
-        _listing(
-            "has other shapes or types of",
-            [
-                f"{name} ({found[name]} for {expected[name]})"
-                for name in expected.keys() & found.keys()
-                if found[name] != expected[name]
-            ],
-        ),
-    ]
-    if any(problems):
-        raise WeightSyncError(
-            f"{where} {' and '.join(filter(None, problems))}",
-            fix="engine and trainer must load the same model in the same dtype",
-        )
-
-
-def _listing(what: str, names: Iterable[str]) -> str:
-    listed = sorted(names)
-    if not listed:
-        return ""
-    more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
-    return f"{what} {', '.join(listed[:_LISTED])}{more}"
+def model_tensors(model: Any, receiver: WeightReceiver | None) -> Iterator[tuple[str, Tensor]]:
+    """What a model takes: its weights and buffers, and what is kept of those it was loaded with."""
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+    if receiver is not None:
+        yield from receiver.tensors()

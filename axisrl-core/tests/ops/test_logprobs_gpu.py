@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from axisrl_local.head_plan import HeadPlan, head_plan
-from axisrl_local.logprobs import token_logprobs
-from axisrl_local.trainer_config import TrainerConfig
+from axisrl.config.training import TrainingOptions
+from axisrl.ops.head_plan import HeadPlan, head_plan
+from axisrl.ops.logprobs import token_logprobs
 
 pytestmark = [
     pytest.mark.gpu,
@@ -101,6 +101,6 @@ def test_memory_does_not_grow_with_the_number_of_tokens():
 
 
 def test_the_plan_keeps_a_share_of_the_card():
-    chosen = head_plan(TrainerConfig(), torch.device("cuda"), entropy=False)
+    chosen = head_plan(TrainingOptions(), torch.device("cuda"), entropy=False)
     total = torch.cuda.get_device_properties(0).total_memory
     assert chosen.kept_bytes == pytest.approx(total / 32, rel=0.05)

@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from axisrl_local.head_plan import HeadPlan
+from axisrl.ops.head_plan import HeadPlan
 
 _MIB = 1 << 20
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from axisrl.errors import ConfigError
+from axisrl.ops.row_layout import RowLayout
 from axisrl.protocols.loss import LossInputs
 from axisrl.types import PackedBatch
-from axisrl_local.packed import RowLayout
 
 _OPTIONAL = ("old_values", "returns")
 

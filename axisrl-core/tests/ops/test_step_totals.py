@@ -1,12 +1,12 @@
-"""Tests of axisrl_local.step_totals."""
+"""Tests of axisrl.ops.step_totals."""
 
 import math
 
 import torch
 
+from axisrl.ops.adamw import UpdateReport
+from axisrl.ops.step_totals import StepTotals
 from axisrl.protocols.loss import LossStat
-from axisrl_local.optim import UpdateReport
-from axisrl_local.step_totals import StepTotals
 
 REPORT = UpdateReport(grad_norm=0.5, learning_rate=0.1, applied=True)
 

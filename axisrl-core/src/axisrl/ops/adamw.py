@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from axisrl_local.trainer_config import TrainerConfig
+from axisrl.config.training import TrainingOptions
+from axisrl.ops.step_totals import UpdateReport
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def learning_rate(config: TrainerConfig, step: int, total_steps: int) -> float:
+def learning_rate(config: TrainingOptions, step: int, total_steps: int) -> float:
     """Rate of update ``step`` (from 0) of ``total_steps``."""
     if step < config.warmup_steps:
         return config.lr * (step + 1) / config.warmup_steps
@@ -34,27 +35,18 @@ def learning_rate(config: TrainerConfig, step: int, total_steps: int) -> float:
     return config.lr * (1.0 - (1.0 - config.min_lr_ratio) * progress)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateReport:
-    """What one call of :meth:`Optimizer.step` did."""
-
-    grad_norm: float
-    """Before clipping."""
-    learning_rate: float
-    applied: bool
-    """False when the gradient norm was not finite and the weights stayed as they were."""
-
-
 class Optimizer:
     """Owns the master weights of ``named`` parameters, in that order."""
 
     def __init__(
         self,
         named: Sequence[tuple[str, torch.nn.Parameter]],
-        config: TrainerConfig,
+        config: TrainingOptions,
         total_steps: int,
+        master_weights: Literal["float32", "model"] = "float32",
     ) -> None:
         self._config = config
+        self._master_weights = master_weights
         self._total_steps = total_steps
         self._halves: dict[str, torch.nn.Parameter] = {}
         self._masters = {name: self._master(name, parameter) for name, parameter in named}
@@ -80,7 +72,7 @@ class Optimizer:
         """Steps that were applied."""
 
     def _master(self, name: str, parameter: torch.nn.Parameter) -> Tensor:
-        if parameter.dtype == torch.float32 or self._config.master_weights == "model":
+        if parameter.dtype == torch.float32 or self._master_weights == "model":
             return parameter
         master = parameter.detach().float()
         self._halves[name] = parameter

@@ -1,13 +1,13 @@
-"""Tests of axisrl_local.logprobs."""
+"""Tests of axisrl.ops.logprobs."""
 
 import math
 
 import pytest
 import torch
 
-from axisrl_local import logprobs as module
-from axisrl_local.head_plan import HeadPlan
-from axisrl_local.logprobs import token_logprobs
+from axisrl.ops import logprobs as module
+from axisrl.ops.head_plan import HeadPlan
+from axisrl.ops.logprobs import token_logprobs
 
 M, H, V = 7, 5, 11
 GENEROUS = 1 << 20

@@ -8,13 +8,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
-
-from axisrl_local.weights_in import WeightReceiver
 
 Named = Callable[[], Iterable[tuple[str, Tensor]]]
 
@@ -49,14 +46,6 @@ class HostMemory:
                 tensor, device="cpu", pin_memory=True, requires_grad=False
             )
         return self._copies[name]
-
-
-def model_tensors(model: Any, receiver: WeightReceiver | None) -> Iterator[tuple[str, Tensor]]:
-    """What a model takes: its weights and buffers, and what is kept of those it was loaded with."""
-    yield from model.named_parameters()
-    yield from model.named_buffers()
-    if receiver is not None:
-        yield from receiver.tensors()
 
 
 def free_cache(device: torch.device) -> None:

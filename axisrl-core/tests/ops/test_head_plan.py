@@ -1,10 +1,10 @@
-"""Tests of axisrl_local.head_plan."""
+"""Tests of axisrl.ops.head_plan."""
 
 import pytest
 import torch
 
-from axisrl_local.head_plan import head_plan
-from axisrl_local.trainer_config import TrainerConfig
+from axisrl.config.training import TrainingOptions
+from axisrl.ops.head_plan import head_plan
 
 MIB = 1 << 20
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 1)
@@ -23,31 +23,31 @@ def sizes(config, device):
 
 
 def test_a_cpu_gets_short_chunks_and_keeps_half_a_gibibyte():
-    assert sizes(TrainerConfig(), CPU) == (1024, 512)
+    assert sizes(TrainingOptions(), CPU) == (1024, 512)
 
 
 def test_another_device_is_treated_as_a_cpu():
-    assert sizes(TrainerConfig(), torch.device("mps")) == (1024, 512)
+    assert sizes(TrainingOptions(), torch.device("mps")) == (1024, 512)
 
 
 @pytest.mark.usefixtures("card")
 def test_a_card_gets_long_chunks_and_keeps_a_share_of_its_size():
-    assert sizes(TrainerConfig(), CUDA) == (4096, 80 * 1024 / 32)
+    assert sizes(TrainingOptions(), CUDA) == (4096, 80 * 1024 / 32)
 
 
 @pytest.mark.usefixtures("card")
 @pytest.mark.parametrize("device", [CPU, CUDA], ids=str)
 def test_what_is_given_holds_on_every_device(device):
-    config = TrainerConfig(chunk_tokens=3, kept_logits_mib=0)
+    config = TrainingOptions(chunk_tokens=3, kept_logits_mib=0)
     assert sizes(config, device) == (3, 0)
 
 
 @pytest.mark.usefixtures("card")
 def test_each_option_is_chosen_by_itself():
-    assert sizes(TrainerConfig(chunk_tokens=3), CUDA) == (3, 80 * 1024 / 32)
-    assert sizes(TrainerConfig(kept_logits_mib=7), CUDA) == (4096, 7)
+    assert sizes(TrainingOptions(chunk_tokens=3), CUDA) == (3, 80 * 1024 / 32)
+    assert sizes(TrainingOptions(kept_logits_mib=7), CUDA) == (4096, 7)
 
 
 @pytest.mark.parametrize("entropy", [True, False])
 def test_entropy_is_computed_where_it_is_asked_for(entropy):
-    assert head_plan(TrainerConfig(), CPU, entropy=entropy).entropy is entropy
+    assert head_plan(TrainingOptions(), CPU, entropy=entropy).entropy is entropy

@@ -1,12 +1,12 @@
-"""Tests of axisrl_local.optim."""
+"""Tests of axisrl.ops.adamw."""
 
 import math
 
 import pytest
 import torch
 
-from axisrl_local.optim import Optimizer, learning_rate
-from axisrl_local.trainer_config import TrainerConfig
+from axisrl.config.training import TrainingOptions
+from axisrl.ops.adamw import Optimizer, learning_rate
 
 
 def parameters(dtype=torch.float32):
@@ -15,8 +15,9 @@ def parameters(dtype=torch.float32):
     return [("matrix", matrix), ("norm", norm)]
 
 
-def optimizer(named, total_steps=10, **options):
-    return Optimizer(named, TrainerConfig(**{"lr": 0.1, **options}), total_steps)
+def optimizer(named, total_steps=10, master_weights="float32", **options):
+    config = TrainingOptions(**{"lr": 0.1, **options})
+    return Optimizer(named, config, total_steps, master_weights)
 
 
 def give_gradients(named, value):
@@ -36,13 +37,13 @@ def give_gradients(named, value):
     ],
 )
 def test_the_learning_rate_warms_up_and_decays(options, want):
-    config = TrainerConfig(lr=2.0, **options)
+    config = TrainingOptions(lr=2.0, **options)
     got = [learning_rate(config, step, 5) for step in range(5)]
     assert got == pytest.approx([2.0 * x for x in want])
 
 
 def test_the_learning_rate_stays_at_its_end_after_the_last_step():
-    config = TrainerConfig(lr=2.0, schedule="cosine", min_lr_ratio=0.1)
+    config = TrainingOptions(lr=2.0, schedule="cosine", min_lr_ratio=0.1)
     assert learning_rate(config, 99, 5) == pytest.approx(0.2)
 
 

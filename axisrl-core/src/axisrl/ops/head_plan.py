@@ -1,6 +1,6 @@
 """How a head is computed: how much of its logits exists at once, and how much is kept.
 
-It computes nothing (:mod:`axisrl_local.logprobs` does).
+It computes nothing (:mod:`axisrl.ops.logprobs` does).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from axisrl_local.trainer_config import TrainerConfig
+from axisrl.config.training import TrainingOptions
 
 _MIB = 1 << 20
 
@@ -24,7 +24,7 @@ class HeadPlan:
     """False leaves the entropy at 0 and spends nothing on it."""
 
 
-def head_plan(config: TrainerConfig, device: torch.device, *, entropy: bool) -> HeadPlan:
+def head_plan(config: TrainingOptions, device: torch.device, *, entropy: bool) -> HeadPlan:
     """The plan of a trainer on ``device``; what ``config`` leaves at null is chosen for it."""
     chunk_tokens, kept_bytes = 1024, 512 * _MIB
     if device.type == "cuda":

@@ -1,6 +1,6 @@
 import torch
 
-from axisrl_local.generators import Generators
+from axisrl.ops.generators import Generators
 
 CPU = torch.device("cpu")
 

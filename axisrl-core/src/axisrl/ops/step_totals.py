@@ -17,9 +17,19 @@ from torch import Tensor
 
 from axisrl.protocols.loss import LossStat
 from axisrl.types import Metric, StepStats
-from axisrl_local.optim import UpdateReport
 
 Reduce = Literal["mean", "sum", "min", "max"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateReport:
+    """What one update of the weights did."""
+
+    grad_norm: float
+    """Before clipping."""
+    learning_rate: float
+    applied: bool
+    """False when the gradient norm was not finite and the weights stayed as they were."""
 
 
 @dataclass(slots=True)
