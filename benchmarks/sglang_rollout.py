@@ -144,22 +144,20 @@ async def _measure(args: argparse.Namespace, work: Path) -> None:
 async def _side_by_side(
     engine: RawEngine, model: ModelSpec, load: Load, repeat: int
 ) -> tuple[list[float], list[float]]:
-    """Tokens a second of SGLang alone and of the whole path, ``repeat`` times after a first."""
+    """Tokens a second of SGLang alone and of the whole path, ``repeat`` times after a short one."""
     with tempfile.TemporaryDirectory() as folder:
         actor = _actor(engine, model, load, Path(folder))
-        jobs = _jobs(actor, load)
         raws, ours = [], []
-        for turn in range(repeat + 1):
-            done = await engine.raw(jobs, load.concurrency)
-            whole = await _whole(actor, load)
+        for each in [replace(load, rollouts=load.concurrency), *[load] * repeat]:
+            done = await engine.raw(_jobs(actor, each), each.concurrency)
+            whole = await _whole(actor, each)
             if (whole.sampled, whole.context) != (done.sampled, done.context):
                 # Random weights say the model's own end token now and then.
                 print(f"unequal: SGLang alone {done}, the whole path {whole}")
-            if turn:
-                raws.append(done.sampled / done.seconds)
-                ours.append(whole.sampled / whole.seconds)
+            raws.append(done.sampled / done.seconds)
+            ours.append(whole.sampled / whole.seconds)
         await actor.store.close()
-    return raws, ours
+    return raws[1:], ours[1:]
 
 
 def _sum(number: int) -> dict[str, str]:
