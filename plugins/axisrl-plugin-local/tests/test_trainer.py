@@ -329,7 +329,7 @@ def test_bfloat16_learns_with_float32_masters(make_model, make_trainer):
 
 def test_a_loss_that_needs_what_nobody_computes_is_refused(make_model, make_trainer):
     spec = make_model("llama")
-    with pytest.raises(ConfigError, match="the loss needs luck, which the local trainer"):
+    with pytest.raises(ConfigError, match="the loss needs luck, which the trainer"):
         make_trainer(spec).step([packed(random_samples(spec, 1))], ProbeLoss("luck"))
 
 

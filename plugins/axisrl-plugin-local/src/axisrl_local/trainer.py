@@ -13,25 +13,22 @@ It does not know rewards or algorithms, compute denominators, or shard a model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from axisrl.errors import ConfigError, EnvironmentProblem, RunFailed
 from axisrl.ops.adamw import Optimizer
 from axisrl.ops.generators import Generators
 from axisrl.ops.host_memory import HostMemory
+from axisrl.ops.micro_batch import add_gradient, answers, check_loss
 from axisrl.ops.rank_group import RankGroup
 from axisrl.ops.step_totals import StepTotals
-from axisrl.ops.token_batch import TokenBatch, policy_inputs, token_batch, value_inputs
+from axisrl.ops.token_batch import token_batch
 from axisrl.ops.weights_out import WeightPublisher
 from axisrl.protocols import TrainerPart
-from axisrl.protocols.loss import Loss, LossInputs
+from axisrl.protocols.loss import Loss
 from axisrl.types import (
     BuildContext,
     FloatArray,
@@ -46,9 +43,6 @@ from axisrl_local.checkpoint import FrozenState, TrainerState
 from axisrl_local.held_model import HeldModel
 from axisrl_local.trainer_config import TrainerConfig
 from axisrl_local.weights_in import WeightReceiver, model_tensors
-
-_COLUMNS = frozenset({"reference_logprobs"})
-"""What a loss may need that arrives with the batch."""
 
 
 class _Training(NamedTuple):
@@ -151,7 +145,7 @@ class LocalTrainer:
             raise ConfigError(
                 "a value model has no log-probabilities", fix="ask the policy's trainer"
             )
-        return self._answers(batches, lambda tokens: held.logprobs(tokens)[0])
+        return answers(batches, held.device, lambda tokens: held.logprobs(tokens)[0])
 
     def values(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
         """See the protocol. Raises ``ConfigError`` for a model without a value head."""
@@ -160,27 +154,13 @@ class LocalTrainer:
             raise ConfigError(
                 "this model has no value head", fix="start the trainer with model.head value"
             )
-        return self._answers(batches, held.values)
-
-    def _answers(
-        self, batches: Sequence[PackedBatch], answer: Callable[[TokenBatch], Tensor]
-    ) -> list[FloatArray]:
-        """``answer`` for each batch's trained tokens, 0 at the others."""
-        found: list[FloatArray] = []
-        with torch.no_grad():
-            for batch in batches:
-                tokens = token_batch(batch, self._held().device)
-                if tokens is None:
-                    found.append(np.zeros(batch.tokens, dtype=np.float32))
-                else:
-                    found.append(tokens.full(answer(tokens)).cpu().numpy())
-        return found
+        return answers(batches, held.device, held.values)
 
     def step(self, batches: Sequence[PackedBatch], loss: Loss) -> StepStats:
         """See the protocol. Raises ``ConfigError`` when the loss is not for this model or needs
         what is not provided, and ``EnvironmentProblem`` for a frozen model."""
         held, training = self._ready("optimizer"), self._trained("make a step")
-        self._check(loss, held.spec)
+        check_loss(loss, held.spec, self.provides)
         totals = StepTotals()
         self._reseed(training)
         with training.generators.active(), held.training():
@@ -188,7 +168,7 @@ class LocalTrainer:
                 totals.tokens += batch.tokens
                 tokens = token_batch(batch, held.device)
                 if tokens is not None:
-                    _backward(held, tokens, loss, totals)
+                    add_gradient(held, tokens, loss, totals)
         optimizer = training.optimizer
         if self._group is not None:
             self._group.meet()
@@ -205,24 +185,6 @@ class LocalTrainer:
         if self._ranks is not None:
             rng = self._context.rng("trainer", self._ranks.rank, training.optimizer.steps)
             training.generators.reseed(int(rng.integers(2**63)))
-
-    def _check(self, loss: Loss, spec: ModelSpec) -> None:
-        if missing := sorted(loss.needs - self.provides - _COLUMNS):
-            raise ConfigError(
-                f"the loss needs {', '.join(missing)}, which the local trainer does not provide",
-                fix=f"choose a loss that needs no more than {', '.join(sorted(self.provides))}",
-            )
-        if spec.head == "value" and loss.needs != {"values"}:
-            raise ConfigError(
-                f"a policy loss was given to the value model {spec.name!r}: it needs "
-                f"{', '.join(sorted(loss.needs)) or 'log-probabilities'}",
-                fix="a value model takes a loss that needs values and nothing else",
-            )
-        if spec.head == "lm" and "values" in loss.needs:
-            raise ConfigError(
-                f"the loss needs values, and model {spec.name!r} has no value head",
-                fix="give value losses to a value model",
-            )
 
     def weight_update(self, version: int) -> WeightUpdate:
         """See the protocol. Tied weights are written once, under their first name. With
@@ -294,24 +256,3 @@ class LocalTrainer:
                 fix="start it with total_steps to train it",
             )
         return self._training
-
-
-def _backward(held: HeldModel, tokens: TokenBatch, loss: Loss, totals: StepTotals) -> None:
-    """Add one micro-batch's gradient, loss and statistics."""
-    trained_M = tokens.trained_M
-    inputs = _inputs(held, tokens, loss.needs)
-    result = loss(inputs)
-    weights_M = tokens.column("weights")[trained_M]
-    total = (result.per_token_N[trained_M] * weights_M).sum()
-    total.backward()  # type: ignore[no-untyped-call]
-    totals.trained += len(trained_M)
-    totals.add_loss(total)
-    totals.add_stats(result.stats, trained_M)
-
-
-def _inputs(held: HeldModel, tokens: TokenBatch, needs: frozenset[str]) -> LossInputs:
-    """One forward pass."""
-    if held.spec.head == "value":
-        return value_inputs(tokens, tokens.full(held.values(tokens)))
-    logprobs_M, entropy_M = held.logprobs(tokens, entropy="entropy" in needs)
-    return policy_inputs(tokens, tokens.full(logprobs_M), tokens.full(entropy_M), needs)

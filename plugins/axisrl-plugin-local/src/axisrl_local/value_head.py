@@ -3,10 +3,7 @@
 1. It is the ``score`` layer of transformers' token-classification models, so a saved value model is
    a folder that ``AutoModelForTokenClassification`` loads. The language model's output layer is
    never loaded; a tied embedding stays, as the embedding.
-2. A folder without one gets it from the run's seed: weights normal with standard deviation
-   1 / hidden size, bias 0. The body's last norm leaves hidden states of about unit size, so values
-   start within about 1 / sqrt(hidden size) of 0, and yet the body has a gradient from the first
-   step, which weights of 0 would deny it.
+2. A folder without one gets it from the run's seed (:mod:`axisrl.ops.value_head`).
 3. It computes in float32 whatever the body's dtype: a value in bfloat16 has two or three digits.
 
 Sampling temperature does not reach it.
@@ -22,6 +19,7 @@ import torch
 from torch import Tensor
 
 from axisrl.errors import EnvironmentProblem
+from axisrl.ops.value_head import drawn_value_head
 from axisrl.types import ModelSpec
 
 HEAD = "score"
@@ -43,11 +41,10 @@ def prepare_value_head(model: Any, *, made: bool, seed: int) -> None:
     """Put the head in float32 and, where the folder had none (``made``), draw its weights."""
     head = getattr(model, HEAD).float()
     if made:
-        generator = torch.Generator().manual_seed(seed)
-        drawn = torch.randn(head.weight.shape, generator=generator) / head.in_features
+        weight, bias = drawn_value_head(head.in_features, seed)
         with torch.no_grad():
-            head.weight.copy_(drawn)
-            head.bias.zero_()
+            head.weight.copy_(weight)
+            head.bias.copy_(bias)
 
 
 def values_of(model: Any, hidden_MH: Tensor) -> Tensor:
