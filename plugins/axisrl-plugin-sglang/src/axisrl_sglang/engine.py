@@ -142,12 +142,18 @@ class SglangEngine:
         self._live.add(live)
         finish: FinishReason = "abort"
         try:
-            if await self._let_in(live):
-                result = await self._sample(request, live, served)
+            if self._open.is_set() or await self._let_in(live):
+                live.sent = True
+                result = await self._answer(request, self._ask(request, rid, served), served)
             else:
                 result = self._result(Output([], [], "abort", 0))
             finish = result.finish_reason
             return result
+        except asyncio.CancelledError:
+            if live.sent:
+                # Nobody waits for the tokens, but the next update waits for SGLang to be idle.
+                await served.process.call("abort", rid)
+            raise
         finally:
             self._live.discard(live)
             live.over.set_result(finish)
@@ -157,6 +163,9 @@ class SglangEngine:
         chosen = [live for live in self._live if session in (None, live.session)]
         for live in chosen:
             live.aborted.set()
+        if sent := [live.rid for live in chosen if live.sent]:
+            process = self._running().process
+            await asyncio.gather(*(process.call("abort", rid) for rid in sent))
         finishes = await asyncio.gather(*(live.over for live in chosen))
         return finishes.count("abort")
 
@@ -284,28 +293,7 @@ class SglangEngine:
             finally:
                 for wait in waits:
                     wait.cancel()
-        live.sent = not live.aborted.is_set()
-        return live.sent
-
-    async def _sample(
-        self, request: GenerateRequest, live: _Live, served: _Served
-    ) -> GenerateResult:
-        """Send the request, and an abort after it when one is asked for."""
-        ask = self._ask(request, live.rid, served)
-        work = asyncio.ensure_future(self._answer(request, ask, served))
-        abort = asyncio.ensure_future(live.aborted.wait())
-        try:
-            await asyncio.wait((work, abort), return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                await served.process.call("abort", live.rid)
-            return await work
-        except asyncio.CancelledError:
-            # Nobody waits for the tokens, but the next update waits for SGLang to be idle.
-            await served.process.call("abort", live.rid)
-            raise
-        finally:
-            abort.cancel()
-            work.cancel()
+        return not live.aborted.is_set()
 
     def _ask(self, request: GenerateRequest, rid: str, served: _Served) -> Ask:
         sampling = request.sampling
