@@ -7,7 +7,7 @@ from axisrl.types import GenerateResult, Handle, SamplingParams
 SAMPLING = SamplingParams(temperature=0.7, stop=("\n",), stop_token_ids=(3,))
 
 
-def result(ids, version=4, routing=None):
+def result(ids, version=4, routing=()):
     count = len(ids)
     return GenerateResult(
         ids=np.asarray(ids, np.int32),
@@ -63,7 +63,7 @@ def test_bytes_hold_the_whole_trace():
     handle = Handle(
         store="s", key="k", shape=(2, 3), dtype="uint8", owner="o", checksum=9, rows=(0, 1)
     )
-    trace.append_sampled(result([15], routing=handle), parent=4, sampling=SAMPLING, seed=8)
+    trace.append_sampled(result([15], routing=(handle,)), parent=4, sampling=SAMPLING, seed=8)
     copy = Trace.from_bytes(trace.to_bytes())
     assert len(copy) == len(trace)
     for mine, theirs in zip(trace, copy, strict=True):
@@ -152,3 +152,37 @@ def test_a_long_chain_needs_no_recursion():
         leaf = trace.append_sampled(result([2]), parent=leaf, sampling=SAMPLING, seed=turn)
         leaf = trace.append("observation", [3], parent=leaf)
     assert trace.rows()[0].trained.sum() == 3000
+
+
+def told(count):
+    return Handle(store="s", key="k", shape=(count, 1, 1), dtype="|u1", owner="o", checksum=0)
+
+
+def routed_conversation():
+    """1 2 3 - 10 11 - 4 - 12, and a branch from the answer: 6 7 - 13 14, told in the order said."""
+    trace = Trace()
+    prompt = trace.append("prompt", [1, 2, 3], parent=None)
+    first = result([10, 11], routing=(told(1), told(3)))
+    trace.append_sampled(first, parent=prompt, sampling=SAMPLING, seed=5)
+    seen = trace.append("observation", [4], parent=1)
+    trace.append_sampled(result([12], routing=(told(2),)), parent=seen, sampling=SAMPLING, seed=6)
+    edited = trace.append("observation", [6, 7], parent=1)
+    last = result([13, 14], routing=(told(4),))
+    trace.append_sampled(last, parent=edited, sampling=SAMPLING, seed=7)
+    return trace
+
+
+def test_branches_share_the_experts_of_what_they_share():
+    trace = Trace.from_bytes(routed_conversation().to_bytes())
+    main, branch = trace.rows()
+    assert main.experts_at.tolist() == [0, 1, 2, 3, 4, 5, -1]
+    assert branch.experts_at.tolist() == [0, 1, 2, 3, 6, 7, 8, 9, -1]
+
+
+def test_a_path_knows_how_many_of_its_tokens_have_experts():
+    trace = routed_conversation()
+    assert [trace.routed(node) for node in range(len(trace))] == [0, 4, 4, 6, 4, 8]
+
+
+def test_without_routing_no_token_has_experts():
+    assert {place for row in conversation().rows() for place in row.experts_at.tolist()} == {-1}

@@ -29,7 +29,6 @@ from axisrl.types import (
     FinishReason,
     FloatArray,
     GenerateResult,
-    Handle,
     IntArray,
     SamplingParams,
 )
@@ -51,7 +50,8 @@ class Node:
     finish_reason: FinishReason | None = None
     sampling: SamplingParams | None = None
     seed: int | None = None
-    routing: Handle | None = None
+    routing: int = 0
+    """Tokens whose experts were told with it: those before the last token of its path."""
 
 
 class Row(NamedTuple):
@@ -68,6 +68,9 @@ class Row(NamedTuple):
     """1 where not sampled."""
     nodes: IntArray
     """Id of each token's node: ids grow in the order of sampling, over all rows."""
+    experts_at: IntArray
+    """Place of each token among all whose experts were told, node after node; -1 where they were
+    not."""
 
 
 class Trace:
@@ -111,7 +114,7 @@ class Trace:
                 finish_reason=result.finish_reason,
                 sampling=sampling,
                 seed=seed,
-                routing=result.routing,
+                routing=sum(handle.shape[0] for handle in result.routing),
             )
         )
 
@@ -129,6 +132,14 @@ class Trace:
         """All token ids of the path that ends in ``node_id``: int32[tokens]."""
         return np.concatenate([node.ids for node in self.path(node_id)])
 
+    def routed(self, node_id: int) -> int:
+        """How many tokens at the beginning of the path that ends in ``node_id`` have experts."""
+        end, known = 0, 0
+        for node in self.path(node_id):
+            end += len(node.ids)
+            known = end - 1 if node.routing else known
+        return known
+
     def leaves(self) -> list[int]:
         """Ids of the nodes without children, in order of creation."""
         parents = {node.parent for node in self._nodes}
@@ -142,7 +153,7 @@ class Trace:
             path = self.path(leaf)
             fresh = [node.kind == "sampled" and node.id not in seen for node in path]
             if any(fresh):
-                rows.append(_row(path, fresh))
+                rows.append(_row(path, fresh, self._experts_at(path)))
                 seen.update(node.id for node, new in zip(path, fresh, strict=True) if new)
         return rows
 
@@ -195,6 +206,17 @@ class Trace:
             trace._add(node)
         return trace
 
+    def _experts_at(self, path: Sequence[Node]) -> IntArray:
+        starts = np.cumsum([0, *(node.routing for node in self._nodes)])
+        places = np.full(sum(len(node.ids) for node in path), -1, np.int32)
+        end = 0
+        for node in path:
+            end += len(node.ids)
+            if node.routing:
+                told = np.arange(starts[node.id], starts[node.id + 1], dtype=np.int32)
+                places[end - 1 - node.routing : end - 1] = told
+        return places
+
     def _add(self, node: Node) -> int:
         if node.kind not in _KINDS:
             raise ValueError(f"unknown node kind {node.kind!r}; kinds are {', '.join(_KINDS)}")
@@ -225,7 +247,7 @@ class Trace:
             raise ValueError("a sampled token has a logprob that is not finite")
 
 
-def _row(path: Sequence[Node], fresh: Sequence[bool]) -> Row:
+def _row(path: Sequence[Node], fresh: Sequence[bool], experts_at: IntArray) -> Row:
     ids = np.concatenate([node.ids for node in path])
     trained = np.zeros(len(ids), np.bool_)
     logprobs = np.zeros(len(ids), np.float32)
@@ -242,7 +264,8 @@ def _row(path: Sequence[Node], fresh: Sequence[bool]) -> Row:
         logprobs[window] = node.logprobs
         versions[window] = node.versions
         temperature[window] = node.sampling.temperature
-    return Row(ids, trained, logprobs, versions, temperature, nodes.astype(np.int32))
+    nodes = nodes.astype(np.int32)
+    return Row(ids, trained, logprobs, versions, temperature, nodes, experts_at)
 
 
 def _frozen(values: Any, dtype: Any) -> Any:
@@ -260,7 +283,7 @@ def _header(node: Node) -> dict[str, Any]:
     if node.kind == "sampled":
         entry |= {"finish_reason": node.finish_reason, "seed": node.seed}
         entry["sampling"] = _sampling(node.sampling) if node.sampling else None
-        entry["routing"] = dataclasses.asdict(node.routing) if node.routing else None
+        entry["routing"] = node.routing
     return entry
 
 
@@ -275,9 +298,6 @@ def _typed(entry: dict[str, Any]) -> dict[str, Any]:
             "stop_token_ids": tuple(sampling["stop_token_ids"]),
         }
         entry["sampling"] = SamplingParams(**(sampling | tuples))
-    if routing := entry.get("routing"):
-        rows = tuple(routing["rows"]) if routing["rows"] else None
-        entry["routing"] = Handle(**(routing | {"shape": tuple(routing["shape"]), "rows": rows}))
     return entry
 
 

@@ -171,6 +171,9 @@ class GenerateRequest:
     session: str = ""
     """Requests of one rollout share it, so that a router can keep them on one replica's prefix
     cache."""
+    routing_from: int | None = None
+    """Place in ``prompt_ids`` of the first token whose experts are wanted, with those of every
+    later one; None asks for none (:mod:`axisrl.runtime.routing`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +188,9 @@ class GenerateResult:
     """Weight version that sampled each token."""
     finish_reason: FinishReason
     cached_tokens: int = 0
-    routing: Handle | None = None
+    routing: tuple[Handle, ...] = ()
+    """Experts the router chose for the tokens from ``routing_from`` to the last but one, in order:
+    arrays (tokens, layers, top_k). The last token has not been through the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,6 +341,8 @@ class RolloutSummary:
     """Messages and verdicts as JSON bytes (:mod:`axisrl.runtime.records`)."""
     turn_rewards: Handle | None = None
     """float32[turns], where the reward gave ``per_turn``."""
+    routing: Handle | None = None
+    """Experts of the rollout's tokens (:mod:`axisrl.runtime.routing`)."""
     error: str = ""
     seconds: float = 0.0
 
@@ -412,7 +419,10 @@ class Sample:
     """Under the frozen reference model, at the sampling temperature."""
     returns: FloatArray | None = None
     old_values: FloatArray | None = None
+    experts_at: IntArray | None = None
+    """Place of each of ``ids`` along the second axis of the array behind ``handles["routing"]``."""
     handles: Mapping[str, Handle] = field(default_factory=dict)
+    """``routing``: experts of the rollout's tokens, (layers, tokens, top_k)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -443,6 +453,8 @@ class PackedBatch:
     row_starts: IntArray
     positions: IntArray
     columns: Mapping[str, NDArray[Any]]
+    handles: tuple[Mapping[str, Handle], ...] = ()
+    """``Sample.handles`` of each row; empty where no row has any."""
 
     @property
     def tokens(self) -> int:

@@ -286,3 +286,8 @@ def test_conversations_take_a_loss_that_reads_nothing_recorded_at_sampling(learn
 def test_what_changes_advantages_is_refused_where_the_loss_reads_none(learning, part, keys):
     said = f"{part} has no effect: it changes advantages, and loss core/sft reads none"
     assert checked(loss="core/sft", **keys) == [said]
+
+
+def test_routing_needs_an_engine_that_can_tell_it(toy):
+    (problem,) = checked(rollout={"routing": True})
+    assert "engine toy/engine cannot tell them" in problem

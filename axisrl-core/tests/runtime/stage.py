@@ -64,6 +64,7 @@ def axisrl_rollout_engines():
             config=f"{FAKES}:ScriptedEngineConfig",
             transports=("disk",),
             offloads=True,
+            supports_routing_capture=True,
         )
     ]
 

@@ -1,7 +1,9 @@
+import dataclasses
+
 import numpy as np
 
 from axisrl.runtime.partial import continued, joined
-from axisrl.types import GenerateRequest, GenerateResult, SamplingParams
+from axisrl.types import GenerateRequest, GenerateResult, Handle, SamplingParams
 
 
 def piece(ids, version, finish="abort"):
@@ -35,3 +37,16 @@ def test_pieces_keep_the_versions_and_logprobs_they_were_sampled_with():
     assert whole.logprobs.tolist() == [-5, -6, -7]
     assert whole.versions.tolist() == [0, 0, 2]
     assert (whole.finish_reason, whole.cached_tokens) == ("stop", 3)
+
+
+def told(count):
+    return Handle(store="s", key="k", shape=(count, 1, 1), dtype="|u1", owner="o", checksum=0)
+
+
+def test_each_piece_tells_the_experts_its_tokens_were_sampled_with():
+    call = dataclasses.replace(CALL, routing_from=1)
+    first = dataclasses.replace(piece([5, 6], 0), routing=(told(2),))
+    rest = continued(call, [first, piece([], 1)])
+    assert rest.routing_from == 3, "token 6 is told by the call that goes on from it"
+    last = dataclasses.replace(piece([7], 2, "stop"), routing=(told(1),))
+    assert joined([first, piece([], 1), last]).routing == (told(2), told(1))

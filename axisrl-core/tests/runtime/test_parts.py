@@ -84,3 +84,23 @@ def test_a_run_does_not_overwrite_the_rollouts_it_would_learn_from(stage):
     with pytest.raises(ConfigError, match=r"offline.rollouts is the folder of this run itself"):
         stage("mode=train_offline", f"offline.rollouts={stage.dir}", overwrite=True)
     assert stage.rollouts("step-000001")
+
+
+@pytest.mark.parametrize("partial", ["resume", "restart_turn"])
+def test_what_calls_told_of_experts_is_gone_with_their_episodes(stage, monkeypatch, partial):
+    left, close = [], RunParts.close
+
+    async def counted(parts):
+        await parts.source.close()
+        left.append(await parts.store.release_owner("engine-0"))
+        await close(parts)
+
+    monkeypatch.setattr(RunParts, "close", counted)
+    slow = ("engine.latency_s=0.002", "schedule.kind=async", f"schedule.partial={partial}")
+    stage("rollout.routing=true", *slow)
+    assert left == [0]
+
+
+def test_experts_are_released_with_what_they_were_kept_for(stage, left_over):
+    stage("rollout.routing=true", TURNS)
+    assert left_over == [0]

@@ -17,7 +17,7 @@ from axisrl.runtime.gate import Gate
 from axisrl.runtime.placement import InlinePlacement
 from axisrl.runtime.rollout import RolloutActor, RolloutRequest
 from axisrl.runtime.thin import SUMMARY_BYTES, short_id, wire_bytes
-from axisrl.testing.fakes import Reply, ScriptedEngine
+from axisrl.testing.fakes import Reply, ScriptedEngine, scripted_experts
 from axisrl.trace import Trace
 from axisrl.types import (
     GenerateRequest,
@@ -37,19 +37,21 @@ def play(stage):
     """``play(*overrides)`` plays one greedy episode: (summary, trace, record). What the store holds
     for turn rewards is in ``play.turn_rewards``."""
 
-    def play(*overrides, task=SAY_TWO, count=1, sampling=None):
+    def play(*overrides, task=SAY_TWO, count=1, sampling=None, stream="train"):
         replies = "engine.replies={Say: '2', echo: '2'}"
         boot = stage.boot(replies, *overrides, plugins=[JUDGES])
-        played = episodes(boot, task, count, sampling or SamplingParams(max_tokens=20))
-        results = asyncio.run(played)
-        play.turn_rewards = [rewards for *_, rewards in results]
+        sampling = sampling or SamplingParams(max_tokens=20)
+        first = RolloutRequest(stream=stream, task=task, group=3, member=0, sampling=sampling)
+        results, play.kept = asyncio.run(episodes(boot, first, count))
+        play.turn_rewards = [rewards for *_, rewards, _ in results]
+        play.routing = [routing for *_, routing in results]
         found = [result[:3] for result in results]
         return found[0] if count == 1 else found
 
     return play
 
 
-async def episodes(boot, task, count, sampling):
+async def episodes(boot, first, count):
     from axisrl.builtin.memory_handles import MemoryHandleStore
     from axisrl.config.base import NoConfig
     from axisrl.types import BuildContext
@@ -60,13 +62,7 @@ async def episodes(boot, task, count, sampling):
     await engine.call("start")
     worker = await placement.spawn(RolloutActor, boot, {"engine": [engine]})
     played = await asyncio.gather(
-        *(
-            worker.call(
-                "play",
-                RolloutRequest(stream="train", task=task, group=3, member=m, sampling=sampling),
-            )
-            for m in range(count)
-        )
+        *(worker.call("play", dataclasses.replace(first, member=member)) for member in range(count))
     )
     results = []
     for summary in played:
@@ -74,10 +70,12 @@ async def episodes(boot, task, count, sampling):
         trace = Trace.from_bytes(blob.tobytes()) if blob is not None else None
         record = json.loads((await store.get(summary.record)).tobytes())
         per_turn = await store.get(summary.turn_rewards) if summary.turn_rewards else None
-        results.append((summary, trace, record, per_turn))
+        routing = await store.get(summary.routing) if summary.routing else None
+        results.append((summary, trace, record, per_turn, routing))
+    kept = (await store.stats()).items
     assert worker._actor._engine.sessions == {}, "an episode is over, its session is not"
     await placement.close()
-    return results
+    return results, kept
 
 
 def test_a_completed_episode_is_scored_and_stored(play):
@@ -103,6 +101,28 @@ def test_a_summary_with_several_rewards_and_turns_is_at_most_a_kibibyte(play):
     summary, _, _ = play(main, length, weights, *limits)
     assert summary.turn_rewards.shape == (50,)
     assert len(pickle.dumps(summary)) <= 1024
+
+
+def test_experts_of_an_episode_are_one_array_and_its_calls_parts_are_gone(play):
+    limits = ("env.turns=3", "rollout.max_turns=3", "rollout.routing=true")
+    summary, trace, _ = play(*limits)
+    ids = trace.ids(len(trace) - 1)
+    assert summary.routing.shape == (3, len(ids) - 1, 2)
+    assert np.array_equal(play.routing[0], scripted_experts(ids)[:-1].transpose(1, 0, 2))
+    assert play.kept == 3, "trace, record and experts"
+    assert len(pickle.dumps(summary)) <= 1024
+
+
+def test_an_episode_that_failed_leaves_no_experts(play):
+    trouble = ("env.turns=3", "env.trouble=step_raises", "rollout.routing=true")
+    summary, _, _ = play(*trouble)
+    assert summary.outcome is Outcome.ENV_ERROR
+    assert summary.routing is None and play.kept == 2
+
+
+def test_evaluations_ask_for_no_experts(play):
+    summary, _, _ = play("rollout.routing=true", stream="eval")
+    assert summary.routing is None and play.kept == 2
 
 
 @pytest.mark.parametrize("tokens", [1_000, 32_000, 256_000])

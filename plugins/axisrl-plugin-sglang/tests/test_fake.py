@@ -43,11 +43,18 @@ TEXTS = {
         '"cached_tokens"',
         '"output_token_sampling_logprobs"',
         '"output_token_logprobs"',
+        'meta_info["routed_experts"] = val',
+        "pybase64.b64encode(val.numpy().tobytes())",
         "rid not in self.rid_to_state",
     ],
     "srt/managers/scheduler.py": ['"max_total_num_tokens"', "rid.startswith(recv_req.rid)"],
     "srt/model_executor/model_runner_components/weight_updater.py": [
         "custom_loader(self.get_model(), named_tensors)"
+    ],
+    "srt/state_capturer/base.py": ["[start_len : seqlen - 1]", "dtype=torch.int32"],
+    "srt/state_capturer/routed_experts.py": [
+        "hf_text_config.num_experts_per_tok",
+        "hf_text_config.num_hidden_layers",
     ],
     "srt/managers/tp_worker.py": [
         "monkey_patch_torch_reductions()",

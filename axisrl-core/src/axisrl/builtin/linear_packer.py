@@ -34,7 +34,14 @@ _REQUIRED = {
     "versions": np.int32,
     "temperature": np.float32,
 }
-_OPTIONAL = ("weights", "old_logprobs", "reference_logprobs", "returns", "old_values")
+_OPTIONAL = {
+    "weights": np.float32,
+    "old_logprobs": np.float32,
+    "reference_logprobs": np.float32,
+    "returns": np.float32,
+    "old_values": np.float32,
+    "experts_at": np.int32,
+}
 
 
 class _Unit(NamedTuple):
@@ -76,10 +83,10 @@ class LinearPacker:
 def _columns(samples: Sequence[Sample]) -> dict[str, Any]:
     """Name -> dtype (None: as given) of the per-token columns; checks that the samples agree."""
     columns: dict[str, Any] = dict(_REQUIRED)
-    for name in _OPTIONAL:
+    for name, dtype in _OPTIONAL.items():
         unset = [at for at, sample in enumerate(samples) if getattr(sample, name) is None]
         if samples and not unset:
-            columns[name] = np.float32
+            columns[name] = dtype
         elif len(unset) < len(samples):
             raise ValueError(f"{name} is set on some samples and not on sample {unset[0]}")
     for at, sample in enumerate(samples):
@@ -171,6 +178,7 @@ def _batch(
     }
     trajectories = np.array([sample.trajectory for sample in chosen], np.int32)
     packed["trajectory"] = np.repeat(trajectories, sizes)
+    handled = [sample.handles for sample in chosen]
     positions = _join([np.arange(size, dtype=np.int32) for size in sizes], np.int32)
     return PackedBatch(
         rank=rank,
@@ -178,6 +186,7 @@ def _batch(
         row_starts=_starts(sizes),
         positions=positions,
         columns=packed,
+        handles=tuple(handled) if any(handled) else (),
     )
 
 

@@ -35,6 +35,7 @@ _PLAYING = (
     "placement.gpus_engine",
     "placement.verifiers",
     "placement.rewards",
+    "rollout.routing",
     "rollout.workers",
 )
 _RULES = (

@@ -55,7 +55,7 @@ _SAMPLING_TASKS = ("sampler.strategy", "sampler.easy_above", "sampler.floor", "s
 MODES: Mapping[Mode, ModeParts] = {
     "train": ModeParts((*_PLAY, *_LEARN)),
     "train_offline": ModeParts(_LEARN, unless_replayed=("dataset",)),
-    "rollout": ModeParts(_PLAY, idle=(*_LEARNING_ALONE, *_TRAINER, "eval")),
+    "rollout": ModeParts(_PLAY, idle=(*_LEARNING_ALONE, *_TRAINER, "eval", "rollout.routing")),
     "eval": ModeParts(
         ("eval", "env", "engine"),
         idle=(
@@ -63,6 +63,7 @@ MODES: Mapping[Mode, ModeParts] = {
             *_SAMPLING_TASKS,
             *_TRAINER,
             "dataset",
+            "rollout.routing",
             "train.zero_std_groups",
             "checkpoint.keep",
         ),

@@ -114,6 +114,7 @@ def check(config: RunConfig, used: Sequence[UsedComponent]) -> list[Problem]:
         *_store_problems(config, found["store"]),
         *_service_problems(config),
         *_memory_problems(config, found),
+        *_routing_problems(config, found),
     ]
     if "loss" in config.needs:
         problems += [
@@ -224,6 +225,19 @@ def _service_problems(config: RunConfig) -> Iterator[Problem]:
                 f"services.{name}.gpus {service.gpus:g} has no effect with placement.kind inline",
                 "add placement.kind=ray, or set it to 0",
             )
+
+
+def _routing_problems(config: RunConfig, found: Mapping[str, UsedComponent]) -> Iterator[Problem]:
+    engine = found.get("engine")
+    if not (config.rollout.routing and engine):
+        return
+    if not cast(EngineComponent, engine.resolved.component).supports_routing_capture:
+        yield Problem(
+            "rollout.routing",
+            f"rollout.routing keeps the experts that the engine's router chose, and engine "
+            f"{engine.resolved.id} cannot tell them",
+            "set rollout.routing=false, or choose an engine that can",
+        )
 
 
 def _engine_problems(found: Mapping[str, UsedComponent]) -> Iterator[Problem]:

@@ -96,6 +96,9 @@ class RolloutConfig(Config):
     score_timeout_s: float = 60.0
     """Each verifier and each reward, on its own clock: scoring is still possible when the run's
     time is up."""
+    routing: bool = False
+    """Keep which experts of a mixture the engine's router chose for each token, so that a trainer
+    can choose them again (R3, arXiv 2510.11370). Evaluations do not."""
     max_failed_fraction: float = 0.3
     """The run stops when more than this share of a window's or an evaluation's rollouts failed for
     reasons that are not the policy's."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-RESERVED = ("model", "environ", "tokenizer", "verifiers", "console")
+RESERVED = ("model", "environ", "store", "tokenizer", "verifiers", "console")
 """Names under which the core itself puts something into ``BuildContext.services``."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 

@@ -128,6 +128,7 @@ class EngineComponent(Component):
     transports: tuple[str, ...] = ()
     """Weight-update transports it can receive."""
     supports_routing_capture: bool = False
+    """It is an :class:`axisrl.protocols.RoutingEngine`: ``rollout.routing`` can be used."""
     scores: bool = False
     """It is an :class:`axisrl.protocols.ScoringEngine`: it can serve a teacher."""
     offloads: bool = False

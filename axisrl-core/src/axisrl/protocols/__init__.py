@@ -11,7 +11,13 @@ from axisrl.protocols.advantage import Advantage
 from axisrl.protocols.blackbox import AdaptorContext, BlackboxAdaptor, HarnessOutcome, ProxySession
 from axisrl.protocols.correction import Correction, CorrectionResult
 from axisrl.protocols.dataset import TaskDataset
-from axisrl.protocols.engine import RolloutEngine, ScoringEngine, WatchedEngine
+from axisrl.protocols.engine import (
+    Keep,
+    RolloutEngine,
+    RoutingEngine,
+    ScoringEngine,
+    WatchedEngine,
+)
 from axisrl.protocols.env import Env
 from axisrl.protocols.handles import HandleStore
 from axisrl.protocols.loss import Level, Loss, LossInputs, LossResult, LossStat
@@ -40,6 +46,7 @@ __all__ = [
     "Env",
     "HandleStore",
     "HarnessOutcome",
+    "Keep",
     "Level",
     "Loss",
     "LossInputs",
@@ -55,6 +62,7 @@ __all__ = [
     "Reward",
     "Rollout",
     "RolloutEngine",
+    "RoutingEngine",
     "ScoringEngine",
     "Service",
     "ServiceClient",

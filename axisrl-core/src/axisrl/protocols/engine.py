@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Protocol, runtime_checkable
 
 from axisrl.types import (
     FloatArray,
     GenerateRequest,
     GenerateResult,
+    Handle,
     IntArray,
     ModelSpec,
+    Payload,
     WeightAck,
     WeightUpdate,
 )
@@ -63,6 +66,24 @@ class WatchedEngine(RolloutEngine, Protocol):
 
     async def stay(self) -> None:
         """Never returns; raises ``ActorGone`` once what serves is gone."""
+        ...
+
+
+Keep = Callable[[Payload], Awaitable[Handle]]
+"""Puts an array where every reader of the run finds it."""
+
+
+@runtime_checkable
+class RoutingEngine(RolloutEngine, Protocol):
+    """An engine that can tell which experts of a mixture its router chose for each token."""
+
+    def capture_routing(self, keep: Keep) -> None:
+        """Be ready, from the next ``start`` on, for requests with ``routing_from``; called before
+        it. ``start`` raises ``EnvironmentProblem`` for a model without experts.
+
+        A result's ``routing`` are the handles of what ``keep`` was given: uint8, or int16 where
+        there are more than 256 experts. Layers without experts are 0.
+        """
         ...
 
 

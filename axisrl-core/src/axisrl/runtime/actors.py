@@ -84,6 +84,7 @@ class Actor:
         self.plugins = PluginManager.restore(boot.manifest)
         self.services = Services({"model": boot.model, "environ": os.environ})
         self.store: HandleStore = store or self.build("store", boot.config.store, "store")
+        self.services["store"] = self.store
 
     def build(self, kind: Kind, use: Use, path: str) -> Any:
         """A component from its place in the config; errors name ``path``."""
@@ -93,9 +94,10 @@ class Actor:
         """What builds a component again and again; its options are checked now."""
         return component_factory(self.plugins, self.boot, self.services, (kind, use, path))
 
-    async def put(self, values: Payload) -> Handle:
-        """Keep an array in the store, in this actor's name."""
-        return await self.store.put(values, owner=f"{self.boot.role}-{self.boot.rank}")
+    async def put(self, values: Payload, ttl_s: float | None = None) -> Handle:
+        """Keep an array in the store, in this actor's name, for ``ttl_s`` or until released."""
+        owner = f"{self.boot.role}-{self.boot.rank}"
+        return await self.store.put(values, owner=owner, ttl_s=ttl_s)
 
     async def put_bytes(self, blob: bytes) -> Handle:
         """Keep bytes in the store, as uint8."""

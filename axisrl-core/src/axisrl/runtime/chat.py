@@ -157,6 +157,11 @@ class Conversation:
             raise EngineFailure("the conversation is empty: observe() comes before a model call")
         return self.trace.ids(self._leaf)
 
+    @property
+    def routed(self) -> int:
+        """Tokens at the beginning of ``context`` whose experts are known."""
+        return 0 if self._leaf is None else self.trace.routed(self._leaf)
+
     def observe(self, observation: Observation) -> None:
         """Take what the environment shows: extend the path, or branch when it cannot be
         extended."""

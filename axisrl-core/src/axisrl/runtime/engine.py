@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from functools import partial
 
 from axisrl.config.schema import needed
 from axisrl.protocols import EnginePart, HandleStore, RolloutEngine, WatchedEngine
@@ -11,6 +12,7 @@ from axisrl.runtime.actors import Actor, ActorBoot
 from axisrl.runtime.busy import Activity, BusyClock
 from axisrl.runtime.gate import Gate
 from axisrl.runtime.memory import offloading_engine
+from axisrl.runtime.routing import lifetime_s, routing_engine
 from axisrl.types import GenerateRequest, GenerateResult, WeightAck, WeightUpdate
 
 _POLL_S = 0.001
@@ -24,6 +26,9 @@ class EngineActor(Actor):
         super().__init__(boot, store)
         use = needed(boot.config.engine, "engine")
         self._engine: RolloutEngine = self.build("engine", use, "engine")
+        if boot.config.rollout.routing:
+            lifetime = lifetime_s(boot.config.rollout)
+            routing_engine(self._engine).capture_routing(partial(self.put, ttl_s=lifetime))
         self._waits = boot.config.schedule.kind == "async" and boot.config.schedule.partial == "off"
         self._gate = Gate()
         self._away: set[EnginePart] = set()

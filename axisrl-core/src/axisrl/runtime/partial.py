@@ -19,11 +19,16 @@ def continued(call: GenerateRequest, pieces: Sequence[GenerateResult]) -> Genera
     if not pieces:
         return call
     said = np.concatenate([piece.ids for piece in pieces])
+    start = call.routing_from
+    if start is not None:
+        # A token's experts are those it was sampled with: later weights do not choose again.
+        start += sum(handle.shape[0] for piece in pieces for handle in piece.routing)
     return dataclasses.replace(
         call,
         id=f"{call.id}+{len(pieces)}",
         prompt_ids=np.concatenate([call.prompt_ids, said]),
         sampled_before=call.sampled_before + len(said),
+        routing_from=start,
     )
 
 
@@ -37,4 +42,5 @@ def joined(pieces: Sequence[GenerateResult]) -> GenerateResult:
         logprobs=np.concatenate([piece.logprobs for piece in pieces]),
         versions=np.concatenate([piece.versions for piece in pieces]),
         cached_tokens=sum(piece.cached_tokens for piece in pieces),
+        routing=tuple(handle for piece in pieces for handle in piece.routing),
     )

@@ -189,8 +189,9 @@ class RunParts:
 
     async def release(self, rollouts: Sequence[RolloutSummary]) -> None:
         """Free what the store holds of rollouts nobody needs any more."""
-        handles = (h for one in rollouts for h in (one.trace, one.record, one.turn_rewards))
-        await self.store.release([handle for handle in handles if handle is not None])
+        kept = ((one.trace, one.record, one.turn_rewards, one.routing) for one in rollouts)
+        handles = [handle for each in kept for handle in each if handle is not None]
+        await self.store.release(handles)
 
     async def close(self) -> None:
         """End the actors, then the placement, then the store; one failure does not keep the

@@ -6,7 +6,8 @@ returns a summary.
 2. Whatever breaks is attributed to its boundary (env, engine, verifier) and becomes the rollout's
    outcome; only a cancellation of the whole run and a store that keeps nothing leave
    :meth:`RolloutActor.play` as an exception.
-3. Tokens and messages go to the store; at most 1 KiB goes back to the driver.
+3. Tokens and messages go to the store, and what its calls told of experts
+   (:mod:`axisrl.runtime.routing`); at most 1 KiB goes back to the driver.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from axisrl.runtime.chat import Conversation
 from axisrl.runtime.judges import judging_of
 from axisrl.runtime.partial import continued, joined
 from axisrl.runtime.records import record_to_json
+from axisrl.runtime.routing import joined_parts, require_whole
 from axisrl.runtime.seeds import derive_seed
 from axisrl.runtime.staff import Peers
 from axisrl.runtime.thin import short_error, short_id, short_parts
@@ -40,6 +42,7 @@ from axisrl.types import (
     GenerateResult,
     Handle,
     Outcome,
+    Payload,
     RewardResult,
     RolloutSummary,
     SamplingParams,
@@ -79,6 +82,12 @@ class Episode:
     info: dict[str, Any] = field(default_factory=dict)
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     reward: RewardResult | None = None
+    parts: list[Handle] = field(default_factory=list)
+    """Experts told by its model calls, those of calls that were begun anew among them."""
+    kept_parts: list[Handle] = field(default_factory=list)
+    """Those of the trace's calls, in their order."""
+    routing: Payload | None = None
+    """What the kept parts say."""
 
     def end(self, outcome: Outcome, error: str = "") -> None:
         """Set how it ended."""
@@ -114,6 +123,7 @@ class RolloutActor(Caller):
                 episode.end(outcome_of(failure), _one_line(failure))
             finally:
                 self._engine.release(request.id)
+                await self.store.release(episode.parts)
             return await self._summary(request, episode, time.monotonic() - begun)
 
     async def _episode(self, request: RolloutRequest, episode: Episode) -> None:
@@ -137,6 +147,8 @@ class RolloutActor(Caller):
             if env is not None:
                 await _close(env, limits.boot_timeout_s)
         if episode.outcome.trainable:
+            if episode.kept_parts:
+                episode.routing = await joined_parts(self.store, episode.kept_parts)
             await self._score(request, episode)
 
     async def _build_env(self) -> Env:
@@ -178,10 +190,14 @@ class RolloutActor(Caller):
             sampling=sampling,
             seed=seed,
             session=request.id,
+            routing_from=episode.conversation.routed if self._keeps_routing(request) else None,
         )
-        return await self._sampled(call), sampling, seed
+        return await self._sampled(call, episode), sampling, seed
 
-    async def _sampled(self, call: GenerateRequest) -> GenerateResult:
+    def _keeps_routing(self, request: RolloutRequest) -> bool:
+        return self.boot.config.rollout.routing and request.stream == "train"
+
+    async def _sampled(self, call: GenerateRequest, episode: Episode) -> GenerateResult:
         """One model call, however often weight updates interrupt it. Resumed it goes on from its
         own tokens, which keep the versions and log-probabilities they were sampled with."""
         partial, pieces = self.boot.config.schedule.partial, list[GenerateResult]()
@@ -189,6 +205,7 @@ class RolloutActor(Caller):
             part = continued(call, pieces)
             work = self._engine.call("generate", part, session=part.session)
             result: GenerateResult = await at("engine", work)
+            episode.parts += result.routing
             if result.finish_reason != "abort":
                 break
             if partial == "off":
@@ -198,6 +215,8 @@ class RolloutActor(Caller):
         whole = joined([*pieces, result])
         if not len(whole.ids):
             raise EngineFailure(f"the engine ended {call.id} without a token")
+        require_whole(call, whole)
+        episode.kept_parts += whole.routing
         return whole
 
     async def _abandon(self, session: str, limit_s: float) -> None:
@@ -248,6 +267,7 @@ class RolloutActor(Caller):
             trace=await self.put_bytes(trace.to_bytes()) if len(trace) else None,
             record=await self.put_bytes(json.dumps(record).encode()),
             turn_rewards=await self._put_turns(reward),
+            routing=None if episode.routing is None else await self.put(episode.routing),
             error=short_error(episode.error),
             seconds=seconds,
         )

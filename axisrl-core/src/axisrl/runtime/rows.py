@@ -71,7 +71,7 @@ class RowsActor(Actor):
         if summary.trace is None:
             raise ValueError(f"rollout {summary.id} has no trace")
         payload = await self.store.get(summary.trace)
-        return Trajectory(Trace.from_bytes(payload.tobytes()), number)
+        return Trajectory(Trace.from_bytes(payload.tobytes()), number, summary.routing)
 
     def per_token(
         self,

@@ -17,17 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axisrl.trace import Row, Trace
-from axisrl.types import FloatArray, Sample
+from axisrl.types import FloatArray, Handle, Sample
 
 
 class Trajectory:
     """The rows of one rollout; ``samples`` have no advantages yet."""
 
-    def __init__(self, trace: Trace, number: int) -> None:
-        """``number`` is the trajectory's own within its batch. A row ends at its last trained
-        token: what was shown after it teaches nothing, and is in no budget."""
+    def __init__(self, trace: Trace, number: int, routing: Handle | None = None) -> None:
+        """``number`` is the trajectory's own within its batch, ``routing`` names the experts of its
+        tokens. A row ends at its last trained token: what was shown after it teaches nothing, and
+        is in no budget."""
         rows = trace.rows()
-        self.samples = [_sample(row, number) for row in rows]
+        self.samples = [_sample(row, number, routing) for row in rows]
         nodes = np.concatenate([np.zeros(0, np.int32), *(row.nodes[row.trained] for row in rows)])
         self._order = np.argsort(nodes, kind="stable")
         """Place, among the trained tokens of all rows, of the i-th one sampled."""
@@ -87,7 +88,7 @@ class Trajectory:
         return self.gather(inner), last
 
 
-def _sample(row: Row, trajectory: int) -> Sample:
+def _sample(row: Row, trajectory: int, routing: Handle | None) -> Sample:
     last = int(np.flatnonzero(row.trained)[-1])
     seen, said = slice(0, last), slice(1, last + 1)
     mask = row.trained[said]
@@ -100,12 +101,16 @@ def _sample(row: Row, trajectory: int) -> Sample:
         rollout_logprobs=row.logprobs[said],
         versions=row.versions[said],
         temperature=row.temperature[said],
+        experts_at=None if routing is None else row.experts_at[seen],
+        handles={} if routing is None else {"routing": routing},
     )
 
 
 def _closed(sample: Sample) -> Sample:
+    places = sample.experts_at
     return dataclasses.replace(
         sample,
+        experts_at=None if places is None else np.append(places, np.int32(-1)),
         ids=np.append(sample.ids, sample.labels[-1]),
         labels=np.append(sample.labels, np.int32(0)),
         loss_mask=np.append(sample.loss_mask, True),

@@ -20,6 +20,7 @@ OWNED = {
     "weight_version": "it counts the run's weight updates",
     "enable_memory_saver": "it is engine.hand_over",
     "enable_weights_cpu_backup": "it is engine.hand_over",
+    "enable_return_routed_experts": "it is rollout.routing",
     "incremental_streaming_output": "the engine reads whole outputs",
     "dp_size": "replicas are placement.engines",
 }

@@ -16,19 +16,18 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from axisrl.errors import EngineFailure, EnvironmentProblem, WeightSyncError
-from axisrl.protocols import EnginePart
+from axisrl.protocols import EnginePart, Keep
 from axisrl.runtime.chat import ChatTokenizer, load_tokenizer
-from axisrl.runtime.stopping import StopRule
 from axisrl.types import (
     BuildContext,
     FinishReason,
@@ -40,9 +39,11 @@ from axisrl.types import (
 )
 from axisrl_sglang.arguments import check_arguments, package_folder, server_arguments
 from axisrl_sglang.config import EngineConfig
-from axisrl_sglang.messages import RESERVED, About, Ask, Output
+from axisrl_sglang.messages import RESERVED, About, Ask, Experts, Output
 from axisrl_sglang.process import HostProcess
 from axisrl_sglang.requests import check_request, is_certain, is_masked, sampling_parameters
+from axisrl_sglang.routing import ARGUMENT, check_capturing, experts_of, fitted
+from axisrl_sglang.streaming import until_string
 from axisrl_sglang.updates import described, require_served
 
 
@@ -65,6 +66,8 @@ class _Served:
     process: HostProcess
     about: About
     tokenizer: ChatTokenizer
+    experts: Experts | None
+    """Where routing is told."""
 
 
 class SglangEngine:
@@ -75,7 +78,10 @@ class SglangEngine:
     """What the SGLang process runs."""
 
     def __init__(self, config: EngineConfig, context: BuildContext) -> None:
-        check_arguments(config.sglang, server_arguments(package_folder()))
+        self._folder = package_folder()
+        self._known = server_arguments(self._folder)
+        check_arguments(config.sglang, self._known)
+        self._keep: Keep | None = None
         self._config = config
         self._context = context
         self._served: _Served | None = None
@@ -87,6 +93,11 @@ class SglangEngine:
         self._version = 0
         self._numbers = count()
 
+    def capture_routing(self, keep: Keep) -> None:
+        """See :meth:`axisrl.protocols.RoutingEngine.capture_routing`."""
+        check_capturing(self._config.sglang, self._known, self._folder)
+        self._keep = keep
+
     async def start(self, model: ModelSpec) -> None:
         """Load the model as version 0; a second start replaces the model."""
         await self.stop()
@@ -94,6 +105,7 @@ class SglangEngine:
             raise EnvironmentProblem(
                 "SGLang serves language models, not value heads", fix="serve model.head lm"
             )
+        experts = experts_of(model) if self._keep else None
         log = self._context.run_dir / "logs" / f"sglang-{uuid.uuid4().hex[:8]}.log"
         process = HostProcess(log, self.host_module)
         try:
@@ -109,7 +121,7 @@ class SglangEngine:
             await process.stop(0)
             raise
         tokenizer = self._context.services.get("tokenizer") or load_tokenizer(model.path)
-        self._served = _Served(process, about, tokenizer)
+        self._served = _Served(process, about, tokenizer, experts)
         self._version, self._broken = 0, ""
         self._away.clear()
         self._shut.clear()
@@ -126,6 +138,8 @@ class SglangEngine:
             "enable_memory_saver": config.hand_over,
             "enable_weights_cpu_backup": config.hand_over,
         }
+        if self._keep:
+            arguments[ARGUMENT] = True
         if config.max_context is not None:
             arguments["context_length"] = config.max_context + RESERVED
         return arguments | dict(config.sglang)
@@ -271,6 +285,11 @@ class SglangEngine:
     def _check(self, request: GenerateRequest, served: _Served) -> None:
         if self._broken:
             raise EngineFailure(f"the weights served are not whole: {self._broken}")
+        if request.routing_from is not None and self._keep is None:
+            raise EngineFailure(
+                f"request {request.id!r} is refused: the engine was not started to tell experts",
+                fix="set rollout.routing to true",
+            )
         check_request(request, context=served.about.context, vocabulary=served.about.vocabulary)
         if self._config.seeded and request.sampling.min_p > 0:
             raise EngineFailure(
@@ -305,47 +324,21 @@ class SglangEngine:
         )
         if self._config.seeded:
             parameters["sampling_seed"] = request.seed % 2**63
-        return Ask(rid, request.prompt_ids.tolist(), parameters, is_masked(sampling))
+        ids, masked = request.prompt_ids.tolist(), is_masked(sampling)
+        return Ask(rid, ids, parameters, masked, request.routing_from, served.experts)
 
     async def _answer(self, request: GenerateRequest, ask: Ask, served: _Served) -> GenerateResult:
         if request.sampling.stop:
-            output = await self._until_string(request, ask, served)
+            output = await until_string(served.process, served.tokenizer, request, ask)
         else:
             output = await served.process.call("generate", ask)
         if is_certain(request.sampling):
             output = output._replace(logprobs=[0.0] * len(output.ids))
-        return self._result(output)
-
-    async def _until_string(self, request: GenerateRequest, ask: Ask, served: _Served) -> Output:
-        """Stream, and end the request at the token that completes a stop string."""
-        before = request.prompt_ids[len(request.prompt_ids) - request.sampled_before :].tolist()
-        decode = partial(served.tokenizer.decode, skip_special=False)
-        rule = StopRule(frozenset(), request.sampling.stop, decode, before)
-        outputs: list[Output] = []
-        seen, ends = 0, 0
-        stopping: asyncio.Task[Any] | None = None
-
-        def part(value: list[int] | Output) -> None:
-            nonlocal seen, ends, stopping
-            if isinstance(value, Output):
-                outputs.append(value)
-                value = value.ids[seen:]
-            for token in value:
-                seen += 1
-                if not ends and rule.stops(token):
-                    ends = seen
-            if ends and not outputs and stopping is None:
-                stopping = asyncio.ensure_future(served.process.call("abort", ask.rid))
-
-        await served.process.call("stream", ask, part=part)
-        if stopping is not None:
-            await stopping
-        (output,) = outputs
-        if ends:
-            return output._replace(
-                ids=output.ids[:ends], logprobs=output.logprobs[:ends], finish="stop"
-            )
-        return output
+        output = fitted(request, output)
+        result = self._result(output)
+        if output.routing is None or self._keep is None:
+            return result
+        return dataclasses.replace(result, routing=(await self._keep(output.routing),))
 
     def _result(self, output: Output) -> GenerateResult:
         logprobs = np.minimum(np.asarray(output.logprobs, np.float32), 0.0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from axisrl.types import Payload
+
 RESERVED = 6
 """Positions at the end of a context that SGLang leaves empty: it takes no prompt that reaches them,
 and ends requests before."""
@@ -25,6 +27,16 @@ class About(NamedTuple):
     """What this SGLang can do beyond what every supported one can: ``sampling_mask``."""
 
 
+class Experts(NamedTuple):
+    """What a mixture's router chooses from."""
+
+    layers: int
+    """All of the model's, those without experts among them."""
+    top_k: int
+    choices: int
+    """Experts of a layer."""
+
+
 class Ask(NamedTuple):
     """One request."""
 
@@ -35,6 +47,9 @@ class Ask(NamedTuple):
     """SGLang's sampling parameters."""
     masked: bool
     """Log-probabilities are wanted among the tokens that top-k, top-p and min-p leave."""
+    routing_from: int | None = None
+    """First token whose experts are wanted, with those of every later one."""
+    experts: Experts | None = None
 
 
 class Output(NamedTuple):
@@ -46,6 +61,8 @@ class Output(NamedTuple):
     """``stop``, ``length`` or ``abort``."""
     cached: int
     """Tokens of the prompt that were not computed again."""
+    routing: Payload | None = None
+    """Experts, (tokens, layers, top_k)."""
 
 
 class Weights(NamedTuple):

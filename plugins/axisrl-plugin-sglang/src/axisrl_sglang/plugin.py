@@ -19,6 +19,7 @@ def axisrl_rollout_engines() -> Iterable[EngineComponent]:
             extras=("sglang",),
             modules=("sglang",),
             offloads=True,
+            supports_routing_capture=True,
             transports=("shared_memory", "disk", "cuda_ipc"),
         )
     ]

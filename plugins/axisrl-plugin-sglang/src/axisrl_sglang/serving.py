@@ -16,6 +16,7 @@ from typing import Any
 from axisrl.sharedfolder import SharedFolder
 from axisrl_sglang.messages import RESERVED, About, Ask, Output, Report, Weights
 from axisrl_sglang.payload import LOADER, payload
+from axisrl_sglang.routing import unpacked
 
 _AGAIN_S = 0.02
 _IDLE_S = 30.0
@@ -111,7 +112,10 @@ class Serving:
             raise RuntimeError(f"SGLang is not idle after {_IDLE_S:g} s: {flushed.message}")
 
     async def _outputs(self, ask: Ask, *, stream: bool) -> AsyncIterator[dict[str, Any]]:
-        options = {"return_sampling_mask": True} if ask.masked else {}
+        options: dict[str, Any] = {"return_sampling_mask": True} if ask.masked else {}
+        if ask.routing_from is not None:
+            options["return_routed_experts"] = True
+            options["routed_experts_start_len"] = ask.routing_from
         request = self._io.GenerateReqInput(
             rid=ask.rid,
             input_ids=ask.input_ids,
@@ -143,4 +147,6 @@ def _output(ask: Ask, out: Mapping[str, Any]) -> Output:
         # What was sampled last may be cut off from its log-probability.
         ids = ids[: len(logprobs)]
         logprobs = logprobs[: len(ids)]
-    return Output(ids, logprobs, reason["type"], int(about.get("cached_tokens") or 0))
+    told, experts = about.get("routed_experts"), ask.experts
+    routing = unpacked(told, experts) if told and experts else None
+    return Output(ids, logprobs, reason["type"], int(about.get("cached_tokens") or 0), routing)

@@ -6,7 +6,12 @@ engine does not learn.
 """
 
 from axisrl.testing.fakes.clock import FakeClock
-from axisrl.testing.fakes.engine import Reply, ScriptedEngine, ScriptedEngineConfig
+from axisrl.testing.fakes.engine import (
+    Reply,
+    ScriptedEngine,
+    ScriptedEngineConfig,
+    scripted_experts,
+)
 from axisrl.testing.fakes.env import EchoEnv, EchoEnvConfig
 from axisrl.testing.fakes.service import LocalService
 from axisrl.testing.fakes.tasks import CountDataset, CountDatasetConfig, ExactVerifier
@@ -27,4 +32,5 @@ __all__ = [
     "ScriptedEngineConfig",
     "ScriptedTrainer",
     "ScriptedTrainerConfig",
+    "scripted_experts",
 ]

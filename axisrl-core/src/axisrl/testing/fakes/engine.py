@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ import numpy as np
 
 from axisrl.config.base import Config
 from axisrl.errors import EngineFailure, WeightSyncError
-from axisrl.protocols import EnginePart
+from axisrl.protocols import EnginePart, Keep
 from axisrl.testing.fakes.tokenizer import CharTokenizer
 from axisrl.testing.fakes.weights import weights_checksum
 from axisrl.types import (
@@ -31,6 +32,7 @@ from axisrl.types import (
     GenerateResult,
     IntArray,
     ModelSpec,
+    Payload,
     WeightAck,
     WeightUpdate,
 )
@@ -71,9 +73,16 @@ class ScriptedEngineConfig(Config):
     """How the answer to a weight update is wrong, if it is."""
 
 
+def scripted_experts(ids: IntArray) -> Payload:
+    """Experts of a path's tokens, uint8 (tokens, 3 layers, 2): each depends on all before it."""
+    running = np.cumsum(np.asarray(ids, np.int64) * np.arange(1, len(ids) + 1))
+    chosen: Payload = running[:, None, None] * np.asarray([[1, 3], [5, 7], [11, 13]]) % 251
+    return chosen.astype(np.uint8)
+
+
 class ScriptedEngine:
-    """A :class:`axisrl.protocols.ScoringEngine` and :class:`axisrl.protocols.OffloadingEngine`.
-    ``script`` overrides the config's replies."""
+    """A :class:`axisrl.protocols.ScoringEngine`, :class:`axisrl.protocols.OffloadingEngine` and
+    :class:`axisrl.protocols.RoutingEngine`. ``script`` overrides the config's replies."""
 
     def __init__(
         self,
@@ -98,6 +107,7 @@ class ScriptedEngine:
         self._script = script or self._from_config
         self._sleep = sleep
         self._running: dict[str, tuple[str, asyncio.Event]] = {}
+        self._keep: Keep | None = None
         self._held: dict[str, tuple[str, asyncio.Event]] = {}
         self._paused = False
         self._open = asyncio.Event()
@@ -126,9 +136,14 @@ class ScriptedEngine:
         self._running[request.id] = (request.session, aborted)
         self.peak = max(self.peak, len(self._running))
         try:
-            return await self._answer(request, room, aborted)
+            result = await self._answer(request, room, aborted)
+            return await self._with_routing(request, result)
         finally:
             del self._running[request.id]
+
+    def capture_routing(self, keep: Keep) -> None:
+        """Tell experts (:func:`scripted_experts`), and give them to ``keep``."""
+        self._keep = keep
 
     async def score(self, ids: IntArray, temperature: float) -> FloatArray:
         """The uniform policy's. Raises ``EngineFailure`` for ids longer than the context."""
@@ -225,6 +240,16 @@ class ScriptedEngine:
             await aborted.wait()
             return self._result(ids[: reply.hang_after], "abort")
         return self._result(ids, reason)
+
+    async def _with_routing(
+        self, request: GenerateRequest, result: GenerateResult
+    ) -> GenerateResult:
+        start = request.routing_from
+        if self._keep is None or start is None or not len(result.ids):
+            return result
+        path = np.concatenate([request.prompt_ids, result.ids])
+        told = await self._keep(scripted_experts(path)[start:-1])
+        return dataclasses.replace(result, routing=(told,))
 
     async def _hold(self, request: GenerateRequest, aborted: asyncio.Event) -> bool:
         """Wait until requests may start; False when it was aborted before."""

@@ -19,8 +19,11 @@ class ServerArgs:
     incremental_streaming_output: bool = False
     enable_memory_saver: bool = False
     enable_weights_cpu_backup: bool = False
+    enable_return_routed_experts: bool = False
     tp_size: int = 1
     pp_size: int = 1
+    chunked_prefill_size: Optional[int] = None
+    speculative_algorithm: Optional[str] = None
     dp_size: int = 1
     nnodes: int = 1
     attention_backend: Optional[str] = None

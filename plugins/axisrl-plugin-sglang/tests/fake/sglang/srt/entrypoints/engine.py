@@ -1,6 +1,7 @@
 """``Engine``: the same calls as SGLang's, on a CPU, one request after the other in one process."""
 
 import asyncio
+import base64
 import importlib
 import json
 import os
@@ -22,6 +23,7 @@ class TokenizerManager:
         config = json.loads((Path(server_args.model_path) / "config.json").read_text())
         self.context_len = server_args.context_length or config["max_position_embeddings"]
         self.model_config = SimpleNamespace(vocab_size=config["vocab_size"])
+        self._config = config
         self._eos = config["eos_token_id"]
         dtype = getattr(torch, server_args.dtype)
         self._model = FusedModel(server_args.model_path, dtype)
@@ -64,6 +66,12 @@ class TokenizerManager:
                     }
                     if obj.return_sampling_mask:
                         meta["output_token_sampling_logprobs"] = masked
+                    if reason is not None and obj.return_routed_experts and ids:
+                        assert self.server_args.enable_return_routed_experts
+                        assert obj.routed_experts_start_len <= len(prompt)
+                        told = experts(prompt + ids, self._config)
+                        told = told[obj.routed_experts_start_len : -1].numpy().tobytes()
+                        meta["routed_experts"] = base64.b64encode(told).decode()
                     yield {"output_ids": ids, "meta_info": meta}
             self._seen.append(prompt + ids)
         finally:
@@ -152,6 +160,15 @@ def shared(left, right):
     """Length of the common beginning."""
     pairs = zip(left, right, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(left), len(right)))
+
+
+def experts(ids, config):
+    """int32 (tokens, layers, top_k): each token's depend on all before it."""
+    layers, top_k = config["num_hidden_layers"], config["num_experts_per_tok"]
+    places = torch.arange(1, len(ids) + 1)
+    running = (torch.tensor(ids) * places).cumsum(0)[:, None, None]
+    factors = 2 * torch.arange(layers * top_k).view(layers, top_k) + 1
+    return (running * factors % config["num_experts"]).int()
 
 
 def masked(logprobs, params):

@@ -12,6 +12,8 @@ class GenerateReqInput:
     sampling_params: Optional[Union[List[Dict[str, Any]], Dict[str, Any]]] = None
     return_logprob: Optional[Union[List[bool], bool]] = None
     return_sampling_mask: Optional[Union[List[bool], bool]] = None
+    return_routed_experts: bool = False
+    routed_experts_start_len: int = 0
     stream: bool = False
 
 
