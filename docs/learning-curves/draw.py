@@ -1,10 +1,11 @@
 """Trains every recipe of this folder under three seeds and draws their learning curves.
 
     python docs/learning-curves/draw.py            train (about 15 minutes on 2 cores), then draw
+    python docs/learning-curves/draw.py --gpu      train the recipes that need a GPU, then draw
     python docs/learning-curves/draw.py --draw     draw what the metrics files here hold
 
-Writes ``metrics/<algorithm>-<seed>.jsonl`` (a few series of each run's metrics file),
-``curves.svg`` and the table in ``docs/learning-curves.md``. It is run by hand: a test trains the
+Writes ``metrics/<recipe>-<seed>.jsonl`` (a few series of each run's metrics file), ``curves.svg``,
+``gpu.svg`` and the table in ``docs/learning-curves.md``. It is run by hand: a test trains the
 same recipes under one seed.
 """
 
@@ -22,8 +23,11 @@ HERE = Path(__file__).parent
 PAGE = HERE.with_suffix(".md")
 ALGORITHMS = ("grpo", "gspo", "cispo", "icepop", "ppo")
 SEEDS = (0, 1, 2)
+ON_GPU = ("sglang",)
+GPU_SEEDS = (0,)
 GOAL = 0.8
-KEPT = ("step", "reward/mean", "loss/entropy", "loss/clip_fraction", "loss/grad_norm")
+KEPT = ("step", "reward/mean", "eval/accuracy", "loss/entropy", "loss/clip_fraction")
+KEPT += ("loss/grad_norm", "loss/mismatch", "time/rollout_s", "time/train_s", "time/sync_s")
 _BEGIN, _END = "<!-- table: drawn by docs/learning-curves/draw.py -->", "<!-- end of table -->"
 
 
@@ -48,28 +52,30 @@ def curve(algorithm: str, seed: int) -> list[tuple[int, float]]:
     return [(row["step"], row["reward/mean"]) for row in rows if "reward/mean" in row]
 
 
-def draw() -> None:
-    """``curves.svg``: one panel an algorithm, one line a seed."""
+def draw(recipes: Sequence[str], seeds: Sequence[int], name: str) -> None:
+    """A picture: one panel a recipe, one line a seed."""
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "axisrl"
     from matplotlib import pyplot
 
-    figure, panels = pyplot.subplots(1, len(ALGORITHMS), figsize=(12, 2.9), sharey=True)
-    for panel, algorithm in zip(panels, ALGORITHMS, strict=True):
-        for seed in SEEDS:
-            steps, rewards = zip(*curve(algorithm, seed), strict=True)
+    size = (max(4.5, 2.4 * len(recipes)), 2.9)
+    figure, grid = pyplot.subplots(1, len(recipes), figsize=size, sharey=True, squeeze=False)
+    panels = grid[0]
+    for panel, recipe in zip(panels, recipes, strict=True):
+        for seed in seeds:
+            steps, rewards = zip(*curve(recipe, seed), strict=True)
             panel.plot(steps, rewards, linewidth=1.4, label=f"seed {seed}")
         panel.axhline(GOAL, color="grey", linewidth=0.8, linestyle="--")
-        panel.set_title(algorithm)
+        panel.set_title(recipe)
         panel.set_xlabel("update")
         panel.set_ylim(-0.02, 1.02)
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("mean reward")
     panels[0].legend(frameon=False, fontsize=8, loc="lower right")
     figure.tight_layout()
-    figure.savefig(HERE / "curves.svg", metadata={"Date": None})
+    figure.savefig(HERE / name, metadata={"Date": None})
 
 
 def table() -> str:
@@ -89,11 +95,13 @@ def table() -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Train unless told not to, then draw."""
+    gpu = "--gpu" in arguments
     if "--draw" not in arguments:
-        for algorithm in ALGORITHMS:
-            for seed in SEEDS:
-                train(algorithm, seed)
-    draw()
+        for recipe in ON_GPU if gpu else ALGORITHMS:
+            for seed in GPU_SEEDS if gpu else SEEDS:
+                train(recipe, seed)
+    draw(ALGORITHMS, SEEDS, "curves.svg")
+    draw(ON_GPU, GPU_SEEDS, "gpu.svg")
     before, _, rest = PAGE.read_text().partition(_BEGIN)
     _, _, after = rest.partition(_END)
     PAGE.write_text(f"{before}{_BEGIN}\n{table()}\n{_END}{after}")
