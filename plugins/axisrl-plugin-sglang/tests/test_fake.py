@@ -51,6 +51,13 @@ TEXTS = {
     "srt/model_executor/model_runner_components/weight_updater.py": [
         "custom_loader(self.get_model(), named_tensors)"
     ],
+    "srt/layers/quantization/kv_cache.py": ["layer.k_scale._skip_weight_check = True"],
+    "srt/layers/quantization/fp8.py": [
+        "layer.weight.data = weight.data",
+        "layer.weight_scale_inv.data = weight_scale.data",
+        '["ignored_layers", "modules_to_not_convert"]',
+        'layer.register_parameter("weight_scale_inv", scale)',
+    ],
     "srt/state_capturer/base.py": ["[start_len : seqlen - 1]", "dtype=torch.int32"],
     "srt/state_capturer/routed_experts.py": [
         "hf_text_config.num_experts_per_tok",

@@ -38,8 +38,9 @@ from axisrl.types import (
     WeightUpdate,
 )
 from axisrl_sglang.arguments import check_arguments, package_folder, server_arguments
+from axisrl_sglang.blocks import block_arguments, check_blocks
 from axisrl_sglang.config import EngineConfig
-from axisrl_sglang.messages import RESERVED, About, Ask, Experts, Output
+from axisrl_sglang.messages import RESERVED, About, Ask, Experts, Output, Weights
 from axisrl_sglang.process import HostProcess
 from axisrl_sglang.requests import check_request, is_certain, is_masked, sampling_parameters
 from axisrl_sglang.routing import ARGUMENT, check_capturing, experts_of, fitted
@@ -106,11 +107,15 @@ class SglangEngine:
                 "SGLang serves language models, not value heads", fix="serve model.head lm"
             )
         experts = experts_of(model) if self._keep else None
+        if self._config.fp8:
+            check_blocks(model, self._ranks, self._config.fp8_skip)
         log = self._context.run_dir / "logs" / f"sglang-{uuid.uuid4().hex[:8]}.log"
         process = HostProcess(log, self.host_module)
         try:
             async with asyncio.timeout(self._config.start_timeout_s):
                 about: About = await process.call("start", self._arguments(model))
+                if self._config.fp8:
+                    await self._quantise(model, process)
         except (TimeoutError, EngineFailure) as problem:
             await process.stop(0)
             raise EnvironmentProblem(
@@ -127,6 +132,19 @@ class SglangEngine:
         self._shut.clear()
         self._open.set()
 
+    async def _quantise(self, model: ModelSpec, process: HostProcess) -> None:
+        """SGLang loads plain weights into FP8 as they are: give it the model's once more."""
+        if self._config.sglang.get("load_format") == "dummy":
+            return
+        weights = Weights(0, str(model.path), False, "", self._config.verify_weights)
+        for report in await process.call("update", weights):
+            if report.problem:
+                raise EngineFailure(f"the weights of {model.name} in FP8 {report.problem}")
+
+    @property
+    def _ranks(self) -> int:
+        return int(self._config.sglang.get("tp_size", 1))
+
     def _arguments(self, model: ModelSpec) -> dict[str, Any]:
         config = self._config
         arguments: dict[str, Any] = {
@@ -142,7 +160,10 @@ class SglangEngine:
             arguments[ARGUMENT] = True
         if config.max_context is not None:
             arguments["context_length"] = config.max_context + RESERVED
-        return arguments | dict(config.sglang)
+        arguments |= dict(config.sglang)
+        if config.fp8:
+            arguments |= block_arguments(config.sglang, config.fp8_skip)
+        return arguments
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
         """See :meth:`axisrl.protocols.RolloutEngine.generate`. Cancelling it ends the request."""
@@ -195,8 +216,7 @@ class SglangEngine:
                 f"{hindrance}",
                 fix="pause and abort requests, or wait until they are over; reload weights first",
             )
-        ranks = int(self._config.sglang.get("tp_size", 1))
-        weights = described(update, verify=self._config.verify_weights, ranks=ranks)
+        weights = described(update, verify=self._config.verify_weights, ranks=self._ranks)
         self._close("update")
         try:
             reports = await served.process.call("update", weights)

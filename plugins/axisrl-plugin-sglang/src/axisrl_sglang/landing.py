@@ -77,7 +77,9 @@ class _Landing(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, model: Any, given: Mapping[str, Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._model = model
-        self._parameters: dict[str, Tensor] = dict(model.named_parameters())
+        self._parameters: dict[str, Tensor] = {
+            name: value for name, value in model.named_parameters() if not _is_made(value)
+        }
         self._owners = {_memory(value): name for name, value in self._parameters.items()}
         self._given = sorted(
             (tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes, name)
@@ -149,6 +151,11 @@ def _key(model: Any, given: Mapping[str, Tensor]) -> tuple[Any, ...]:
 
 def _part(tensor: Tensor, part: _Slice) -> Tensor:
     return tensor.as_strided(part.shape, part.stride, tensor.storage_offset() + part.offset)
+
+
+def _is_made(parameter: Tensor) -> bool:
+    """SGLang's own mark of parameters that are in no checkpoint."""
+    return bool(getattr(parameter, "_skip_weight_check", False))
 
 
 def _memory(tensor: Tensor) -> int:

@@ -1,9 +1,10 @@
 """Loads new weights inside SGLang's ranks (its ``custom_weight_loader``), and tells how it went.
 
 1. Nothing is changed before the checksum of what was received is the one announced.
-2. SGLang's own ``load_weights`` puts each tensor where it is served from: fused, sliced by rank.
-3. Then every served value is compared with the received one (:mod:`axisrl_sglang.landing`).
-4. It never raises: an exception here would end SGLang's scheduler. Rank 0 writes the reports of
+2. Where SGLang holds FP8 blocks, they are made of what was received (:mod:`axisrl_sglang.fp8`).
+3. SGLang's own ``load_weights`` puts each tensor where it is served from: fused, sliced by rank.
+4. Then every served value is compared with the one that was loaded (:mod:`axisrl_sglang.landing`).
+5. It never raises: an exception here would end SGLang's scheduler. Rank 0 writes the reports of
    all ranks to one file.
 """
 
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from axisrl.ops.checksum import buckets_checksum, weights_checksum
 from axisrl.ops.flat_buckets import Bucket, entries_from, views
+from axisrl_sglang.fp8 import for_blocks
 from axisrl_sglang.landing import served
 from axisrl_sglang.messages import Report
 
@@ -47,8 +49,10 @@ def load(model: Any, named_tensors: Named) -> None:
 
 def _take(model: Any, buckets: Sequence[Bucket], wanted: Mapping[str, Any]) -> Report:
     received, checksum = _received(model, buckets, wanted)
-    if checksum != wanted["checksum"]:
+    if wanted["checksum"] and checksum != wanted["checksum"]:
         return Report(checksum, "what arrived is not what was sent")
+    with torch.no_grad():
+        received = for_blocks(model, received)
     try:
         with torch.no_grad():
             problem = _load(model, received, verify=wanted["verify"])
@@ -62,12 +66,25 @@ def _received(
 ) -> tuple[dict[str, Tensor], str]:
     """The tensors on the model's device, and their checksum."""
     if wanted["shared"]:
-        received = {name: value for bucket in buckets for name, value in views(bucket).items()}
-        return received, buckets_checksum(buckets)
+        shared = {name: value for bucket in buckets for name, value in views(bucket).items()}
+        return shared, buckets_checksum(buckets)
     device = str(next(iter(model.parameters())).device)
-    with safe_open(wanted["location"], framework="pt", device=device) as file:
-        received = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    received: dict[str, Tensor] = {}
+    for path in _files(Path(wanted["location"])):
+        with safe_open(path, framework="pt", device=device) as file:
+            received |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     return received, weights_checksum(received)
+
+
+def _files(location: Path) -> list[Path]:
+    """The safetensors files of an update, or of a model's folder."""
+    if location.is_file():
+        return [location]
+    index = location / "model.safetensors.index.json"
+    if not index.is_file():
+        return [location / "model.safetensors"]
+    names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+    return [location / name for name in sorted(set(names))]
 
 
 def _load(model: Any, received: Mapping[str, Tensor], *, verify: bool) -> str:

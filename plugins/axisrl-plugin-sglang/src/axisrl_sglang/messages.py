@@ -70,10 +70,11 @@ class Weights(NamedTuple):
 
     version: int
     location: str
-    """A safetensors file, or the description of shared buckets."""
+    """A safetensors file, a model's folder, or the description of shared buckets."""
     shared: bool
     """It describes buckets on the GPU."""
     checksum: str
+    """Of what must arrive; empty where that is whatever is there."""
     verify: bool
 
 

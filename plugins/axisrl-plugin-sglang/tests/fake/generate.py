@@ -40,6 +40,7 @@ CLASSES = {
             "disable_cuda_graph",
             "load_format",
             "quantization",
+            "json_model_override_args",
             "log_level",
         ]
     },

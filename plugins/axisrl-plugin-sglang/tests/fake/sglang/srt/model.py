@@ -19,19 +19,27 @@ LAYER = re.compile(r"(model\.layers\.\d+\.)(.*)(\.weight)")
 class FusedModel(nn.Module):
     """``load_weights`` takes Hugging Face names; ``logits`` runs the model on what is held."""
 
-    def __init__(self, path, dtype):
+    def __init__(self, path, dtype, override="{}"):
         super().__init__()
-        self._config = json.loads((Path(path) / "config.json").read_text())
+        self._config = json.loads((Path(path) / "config.json").read_text()) | json.loads(override)
         weights = load_file(Path(path) / "model.safetensors")
         self._places = {name: place(name, weights) for name in weights}
         sizes = {}
         for name, (target, start) in self._places.items():
             rows = start + len(weights[name])
             sizes[target] = (max(rows, sizes.get(target, (0,))[0]), *weights[name].shape[1:])
+        quantised = self._config.get("quantization_config")
         for target, shape in sizes.items():
-            empty = nn.Parameter(torch.empty(shape, dtype=dtype), False)
-            self.register_parameter(target.replace(".", "/"), empty)
+            if quantised and LAYER.fullmatch(target) and len(shape) == 2:
+                self._register(target, torch.empty(shape, dtype=torch.float8_e4m3fn))
+                scales = torch.full((shape[0] // 128, shape[1] // 128), -3e38)
+                self._register(f"{target}_scale_inv", scales)
+            else:
+                self._register(target, torch.empty(shape, dtype=dtype))
         self.load_weights(weights.items())
+
+    def _register(self, name, values):
+        self.register_parameter(name.replace(".", "/"), nn.Parameter(values, False))
 
     def named_parameters(self, *args, **kwargs):
         for name, value in super().named_parameters(*args, **kwargs):
@@ -40,13 +48,16 @@ class FusedModel(nn.Module):
     def load_weights(self, weights):
         held = dict(self.named_parameters())
         for name, tensor in weights:
-            if name in self._places:  # SGLang's loaders skip what they do not know
-                target, start = self._places[name]
-                held[target].data.narrow(0, start, len(tensor)).copy_(tensor)
+            scale = "_scale_inv" if name.endswith("_scale_inv") else ""
+            plain = name.removesuffix("_scale_inv")
+            if plain in self._places:  # SGLang's loaders skip what they do not know
+                target, start = self._places[plain]
+                start = start // 128 if scale else start
+                held[target + scale].data.narrow(0, start, len(tensor)).copy_(tensor)
 
     @torch.no_grad()
     def logits(self, ids):
-        config, held = self._config, dict(self.named_parameters())
+        config, held = self._config, self._dequantised()
         x = held["model.embed_tokens.weight"][torch.tensor(ids)]
         for number in range(config["num_hidden_layers"]):
             layer = {
@@ -58,6 +69,14 @@ class FusedModel(nn.Module):
             x = x + mlp(self._norm(x, layer["post_attention_layernorm.weight"]), layer)
         last = self._norm(x[-1], held["model.norm.weight"])
         return (held["model.embed_tokens.weight"] @ last).float()
+
+    def _dequantised(self):
+        held = dict(self.named_parameters())
+        for name in [name for name in held if name.endswith("_scale_inv")]:
+            scales = held.pop(name).repeat_interleave(128, 0).repeat_interleave(128, 1)
+            plain = name.removesuffix("_scale_inv")
+            held[plain] = (held[plain].float() * scales).bfloat16()
+        return held
 
     def _norm(self, x, weight):
         scale = (x.float().square().mean(-1, keepdim=True) + self._config["rms_norm_eps"]).rsqrt()
@@ -94,7 +113,8 @@ def rotated(x, theta):
     rates = theta ** (-torch.arange(0, size, 2) / size)
     angles = torch.outer(torch.arange(x.shape[1]), rates).repeat(1, 2)
     left, right = x.chunk(2, -1)
-    return x * angles.cos() + torch.cat([-right, left], -1) * angles.sin()
+    turned = x * angles.cos() + torch.cat([-right, left], -1) * angles.sin()
+    return turned.to(x.dtype)
 
 
 def place(name, weights):

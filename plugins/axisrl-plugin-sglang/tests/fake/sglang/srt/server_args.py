@@ -36,4 +36,5 @@ class ServerArgs:
     disable_cuda_graph: bool = False
     load_format: str = "auto"
     quantization: Optional[str] = None
+    json_model_override_args: str = "{}"
     log_level: str = "info"

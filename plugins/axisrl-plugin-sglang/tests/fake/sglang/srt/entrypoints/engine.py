@@ -26,7 +26,9 @@ class TokenizerManager:
         self._config = config
         self._eos = config["eos_token_id"]
         dtype = getattr(torch, server_args.dtype)
-        self._model = FusedModel(server_args.model_path, dtype)
+        self._model = FusedModel(
+            server_args.model_path, dtype, server_args.json_model_override_args
+        )
         self._running = {}
         self._seen = []
         self._idle = True
