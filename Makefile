@@ -16,7 +16,8 @@ LOCKED := $(INSTALL) -c constraints/cpu.txt torch
 EDITABLE := $(addprefix -e ./,$(PACKAGES))
 EXTRAS := -e './axisrl-core[chat,ray,wandb,tensorboard,judge,testing]' \
 	-e './plugins/axisrl-plugin-gsm8k[boxed,datasets]' \
-	-e './plugins/axisrl-plugin-local[lora]'
+	-e './plugins/axisrl-plugin-local[lora]' \
+	-e './plugins/axisrl-plugin-megatron[megatron]'
 
 .PHONY: help demo test kill-points smoke bench lint format types wheels docs clean
 .DELETE_ON_ERROR:

@@ -1,0 +1,69 @@
+"""Core attentions for Megatron's layer spec, where its own need Transformer Engine for packed rows.
+
+A core attention is a class named by ``trainer.attention``. Megatron makes one a layer and calls it
+with query, key and value after the rotation of positions; the rows of the batch come as
+:class:`RowParams`. Nothing of Megatron is replaced at run time.
+
+Shapes: ``N`` tokens, ``H`` query heads, ``K`` key-value heads, ``D`` head size; of one rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from megatron.core.packed_seq_params import PackedSeqParams
+from megatron.core.transformer import TransformerConfig
+from torch import Tensor, nn
+
+from axisrl.ops.row_attention import row_attention
+from axisrl.ops.row_layout import RowLayout
+
+
+@dataclass
+class RowParams(PackedSeqParams):  # type: ignore[misc]
+    """The rows of a packed batch, on their way through Megatron's layers.
+
+    Positions were rotated by token (:mod:`axisrl_megatron.net`), so the format is not ``thd``,
+    whose rotation counts positions itself, row by row.
+    """
+
+    rows: RowLayout | None = None
+
+    @classmethod
+    def of(cls, rows: RowLayout) -> RowParams:
+        """Of a batch's rows."""
+        return cls(
+            qkv_format="sbhd",
+            cu_seqlens_q=rows.offsets_R,
+            cu_seqlens_kv=rows.offsets_R,
+            max_seqlen_q=rows.longest,
+            max_seqlen_kv=rows.longest,
+            rows=rows,
+        )
+
+
+class RowAttention(nn.Module):
+    """Causal attention inside each row (:mod:`axisrl.ops.row_attention`)."""
+
+    def __init__(self, config: TransformerConfig, layer_number: int, **options: Any) -> None:
+        """``options`` are what Megatron gives every core attention; of them the scale is used."""
+        super().__init__()
+        self._scale: float | None = options.get("softmax_scale")
+
+    def forward(
+        self,
+        query_N1HD: Tensor,
+        key_N1KD: Tensor,
+        value_N1KD: Tensor,
+        attention_mask: None,
+        **options: Any,
+    ) -> Tensor:
+        """(N, 1, H * D)."""
+        params: RowParams = options["packed_seq_params"]
+        rows = params.rows
+        if rows is None:
+            raise ValueError("packed_seq_params has no rows")
+        query, key, value = (x.permute(1, 2, 0, 3) for x in (query_N1HD, key_N1KD, value_N1KD))
+        found_1NHD = row_attention((query, key, value), rows, scale=self._scale)
+        return found_1NHD.flatten(2).transpose(0, 1)

@@ -1,0 +1,70 @@
+"""Options of the trainer. Imports neither torch nor Megatron."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from axisrl.config.training import TrainingOptions
+
+_MODELS = "it is the model's"
+_DTYPE = "it is model.dtype"
+_WEIGHTS = "weights come from the model's folder"
+_DROPOUT = "a policy under dropout is not the policy that was sampled"
+_ONE = "the trainer does not divide a model that way"
+OWNED = {
+    "tensor_model_parallel_size": "it is trainer.tensor",
+    "pipeline_model_parallel_size": _ONE,
+    "virtual_pipeline_model_parallel_size": _ONE,
+    "context_parallel_size": _ONE,
+    "expert_model_parallel_size": _ONE,
+    "expert_tensor_parallel_size": _ONE,
+    "sequence_parallel": _ONE,
+    "bf16": _DTYPE,
+    "fp16": _DTYPE,
+    "params_dtype": _DTYPE,
+    "pipeline_dtype": _DTYPE,
+    "hidden_dropout": _DROPOUT,
+    "attention_dropout": _DROPOUT,
+    "use_cpu_initialization": _WEIGHTS,
+    "perform_initialization": _WEIGHTS,
+    "variable_seq_lengths": "packed batches have unequal lengths",
+    "attention_backend": "it is trainer.attention",
+    "num_layers": _MODELS,
+    "hidden_size": _MODELS,
+    "ffn_hidden_size": _MODELS,
+    "num_attention_heads": _MODELS,
+    "num_query_groups": _MODELS,
+    "kv_channels": _MODELS,
+    "normalization": _MODELS,
+    "layernorm_epsilon": _MODELS,
+    "qk_layernorm": _MODELS,
+    "add_qkv_bias": _MODELS,
+    "add_bias_linear": _MODELS,
+    "gated_linear_unit": _MODELS,
+    "activation_func": _MODELS,
+}
+"""Megatron's options that the trainer sets itself, and where to say what they should be."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MegatronConfig(TrainingOptions):
+    """Options of ``megatron/trainer``."""
+
+    attention: str = "axisrl_megatron.attention:RowAttention"
+    """The core attention of every layer, ``module:class``: what stands in Megatron's layer spec."""
+    megatron: Mapping[str, Any] = field(default_factory=dict)
+    """Any option of Megatron's ``TransformerConfig`` by its name, such as ``recompute_granularity:
+    full``. Names and types are checked against the Megatron installed."""
+    transport: Literal["shared_memory", "disk", "cuda_ipc"] = "shared_memory"
+    """Where new weights are offered: in memory shared by the machine, in the run folder, or on the
+    trainer's GPU, where an engine on the same GPU reads them (``sglang/engine``)."""
+
+    def __post_init__(self) -> None:
+        TrainingOptions.__post_init__(self)
+        module, colon, name = self.attention.partition(":")
+        if not (module and colon and name):
+            raise ValueError(f"attention {self.attention!r} is not module:class")
+        for name in sorted(self.megatron.keys() & OWNED.keys()):
+            raise ValueError(f"megatron.{name} cannot be set: {OWNED[name]}")

@@ -1,0 +1,108 @@
+"""From a Hugging Face config to Megatron's: which models there are, and what they are made of.
+
+mbridge, which other frameworks use, is not used: it reads fields that transformers 5 no longer has
+(``rope_theta``), names weights for Transformer Engine's layer spec alone, and moves every tensor to
+a CUDA device. It loads no weights (:mod:`axisrl_megatron.weights`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from axisrl.errors import ConfigError, EnvironmentProblem
+from axisrl_megatron.layout import ModelShape
+
+FAMILIES: Mapping[str, Mapping[str, bool]] = {
+    "llama": {},
+    "qwen2": {"add_qkv_bias": True},
+    "qwen3": {"qk_layernorm": True},
+}
+"""``model_type`` -> what its layers have beside a Llama's."""
+_FALSE = ("attention_bias", "mlp_bias", "use_sliding_window")
+"""Fields that must be false or absent."""
+
+
+def read_config(folder: Path) -> Any:
+    """The config of a model folder, of a family that is known.
+
+    Raises ``EnvironmentProblem`` when there is none or it says what Megatron's layers would not do.
+    """
+    from transformers import AutoConfig
+
+    if not (folder / "config.json").is_file():
+        raise EnvironmentProblem(
+            f"{folder} has no config.json", fix="check model.name; `axisrl models` lists names"
+        )
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    wrong = [f"{name} true" for name in _FALSE if getattr(config, name, False)]
+    if config.model_type not in FAMILIES:
+        wrong.append(f"model_type {config.model_type}, none of {', '.join(FAMILIES)}")
+    if config.hidden_act != "silu":
+        wrong.append(f"hidden_act {config.hidden_act}, not silu")
+    if wrong:
+        raise EnvironmentProblem(
+            f"the model in {folder} has {'; '.join(wrong)}",
+            fix="train it with local/trainer, or choose a Llama, Qwen2 or Qwen3 model",
+        )
+    return config
+
+
+def shape_of(config: Any) -> ModelShape:
+    """What a layout must divide."""
+    return ModelShape(
+        layers=config.num_hidden_layers,
+        heads=config.num_attention_heads,
+        key_value_heads=config.num_key_value_heads,
+        intermediate=config.intermediate_size,
+    )
+
+
+def head_size(config: Any) -> int:
+    """Numbers of one attention head."""
+    size: int | None = getattr(config, "head_dim", None)
+    return size or config.hidden_size // config.num_attention_heads
+
+
+def architecture(config: Any) -> dict[str, Any]:
+    """Options of ``TransformerConfig`` that are the model's."""
+    return {
+        "num_layers": config.num_hidden_layers,
+        "hidden_size": config.hidden_size,
+        "ffn_hidden_size": config.intermediate_size,
+        "num_attention_heads": config.num_attention_heads,
+        "num_query_groups": config.num_key_value_heads,
+        "kv_channels": head_size(config),
+        "normalization": "RMSNorm",
+        "layernorm_epsilon": config.rms_norm_eps,
+        "gated_linear_unit": True,
+        "activation_func": torch.nn.functional.silu,
+        "add_bias_linear": False,
+        **FAMILIES[config.model_type],
+    }
+
+
+def inverse_frequencies(config: Any, device: torch.device) -> Tensor:
+    """Of the rotation of positions, float32 (head size / 2,), as transformers computes them.
+
+    Raises ``ConfigError`` for a kind of scaling that also scales the attention or changes with the
+    length of a row.
+    """
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    kind = config.rope_parameters.get("rope_type", "default")
+    if kind == "default":
+        base, size = config.rope_parameters["rope_theta"], head_size(config)
+        found = 1.0 / (base ** (torch.arange(0, size, 2, dtype=torch.float32) / size))
+    elif kind in ("linear", "llama3"):
+        found = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))[0]
+    else:
+        raise ConfigError(
+            f"the model scales its rotary positions by {kind}, which megatron/trainer does not",
+            fix="train it with local/trainer",
+        )
+    return torch.as_tensor(found).to(device)

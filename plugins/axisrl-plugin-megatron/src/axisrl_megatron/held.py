@@ -1,0 +1,187 @@
+"""The model a trainer holds: Megatron's net, the folder it came from, and its head.
+
+1. A packed batch goes through the net once; attention stays inside each row.
+2. The head runs at trained tokens alone, a chunk of tokens at a time (:mod:`axisrl.ops.logprobs`):
+   logits are never whole. A value head computes in float32.
+3. Weights have Hugging Face names outside. Tied ones count once.
+
+It knows no optimizer and no loss.
+
+Shapes: ``M`` trained tokens.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from axisrl.errors import ConfigError, EnvironmentProblem
+from axisrl.ops.head_plan import head_plan
+from axisrl.ops.logprobs import token_logprobs
+from axisrl.ops.token_batch import TokenBatch
+from axisrl.ops.value_head import drawn_value_head
+from axisrl.types import ModelSpec
+from axisrl_megatron.arguments import checked
+from axisrl_megatron.config import MegatronConfig
+from axisrl_megatron.families import architecture, head_size, read_config
+from axisrl_megatron.weights import FolderTensors, NetWeights, Source
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_HEAD = frozenset({"score.weight", "score.bias"})
+_WEIGHT_FILES = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".index.json")
+
+
+class HeldModel:
+    """A loaded model; the process groups of its layout are set by the caller."""
+
+    def __init__(self, spec: ModelSpec, config: MegatronConfig, *, seed: int) -> None:
+        """Raises ``EnvironmentProblem`` when the folder is incomplete or of an unknown family, and
+        ``ConfigError`` for options that Megatron refuses."""
+        self.spec = spec
+        self.device = _device(spec.device)
+        self._config = config
+        self._hf = read_config(spec.path)
+        self.net = self._build()
+        self._weights = NetWeights(
+            self.net, head_size(self._hf), key_value_heads=self._hf.num_key_value_heads
+        )
+        with FolderTensors(spec.path) as folder:
+            missing = set(self._weights.load(folder))
+        if spec.head == "value" and missing >= _HEAD:
+            weight, bias = drawn_value_head(self._hf.hidden_size, seed)
+            self._weights.load({"score.weight": weight, "score.bias": bias}.__getitem__)
+            missing -= _HEAD
+        if missing:
+            raise EnvironmentProblem(
+                f"model {spec.name!r} in {spec.path} lacks {len(missing)} weights, first "
+                f"{min(missing)}",
+                fix="fetch the model again; its safetensors files are incomplete",
+            )
+
+    def _build(self) -> Any:
+        from megatron.core.transformer import TransformerConfig
+
+        from axisrl_megatron.net import PackedNet
+
+        dtype = _DTYPES[self.spec.dtype]
+        given = checked(self._config.megatron, TransformerConfig, "trainer.megatron")
+        if self.device.type == "cpu" and given.get("recompute_granularity"):
+            raise ConfigError(
+                "trainer.megatron.recompute_granularity: Megatron recomputes on CUDA devices alone",
+                fix="leave it out on a CPU",
+            )
+        options = {
+            "bf16": dtype == torch.bfloat16,
+            "params_dtype": dtype,
+            "pipeline_dtype": dtype,
+            "hidden_dropout": 0.0,
+            "attention_dropout": 0.0,
+            "use_cpu_initialization": self.device.type == "cpu",
+            "perform_initialization": False,
+            "variable_seq_lengths": True,
+            "moe_token_dispatcher_type": "alltoall",
+            "masked_softmax_fusion": False,
+            "bias_activation_fusion": False,
+            "bias_dropout_fusion": False,
+            **architecture(self._hf),
+            **given,
+        }
+        try:
+            made = TransformerConfig(**options)
+        except (AssertionError, ValueError) as problem:  # Megatron raises both for bad options
+            raise ConfigError(
+                f"trainer.megatron: Megatron refuses these options: {problem}",
+                fix="change or leave out the options it names",
+            ) from problem
+        attention, head = self._config.attention, self.spec.head
+        net = PackedNet(made, self._hf, attention=attention, head=head)
+        net.to(device=self.device, dtype=dtype)
+        if net.score is not None:
+            net.score.float()
+        return net
+
+    def freeze(self) -> None:
+        """No weight gets a gradient from here on."""
+        self.net.requires_grad_(False)
+
+    def trained(self) -> dict[str, torch.nn.Parameter]:
+        """What an optimizer moves, by Megatron's names."""
+        return dict(self.net.named_parameters())
+
+    def weights(self) -> dict[str, Tensor]:
+        """All weights by their Hugging Face names."""
+        return self._weights.named()
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Everything the net holds on its device."""
+        yield from self.net.named_parameters()
+        yield from self.net.named_buffers()
+
+    def load(self, source: Source) -> None:
+        """Take all weights by their Hugging Face names. Raises ``KeyError`` naming the first that
+        is missing and ``RuntimeError`` for one of another shape."""
+        if missing := self._weights.load(source):
+            raise KeyError(missing[0])
+
+    def renamed(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What belongs to parameters (moments, master weights), by Hugging Face names."""
+        return {piece.name: piece.tensor for piece in self._weights.pieces(tensors)}
+
+    def parameters_of(self, tensors: Collection[str]) -> list[str]:
+        """Names of the parameters whose tensors are all among ``tensors``."""
+        return self._weights.made_of(tensors)
+
+    def named_back(self, parameter: str, tensors: Mapping[str, Tensor]) -> Tensor:
+        """Inverse of :meth:`renamed`, for one parameter. Raises ``KeyError``."""
+        return self._weights.joined(parameter, tensors.__getitem__)
+
+    def logprobs(self, tokens: TokenBatch, *, entropy: bool = False) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and entropies (0 unless asked for) of the trained tokens, (M,)."""
+        plan = head_plan(self._config, self.device, entropy=entropy)
+        temperature_M = tokens.temperature_M
+        hidden_MH = self._hidden(tokens)
+        weight_VH = self.net.vocabulary()
+        return token_logprobs(hidden_MH, weight_VH, tokens.labels_M, temperature_M, plan)
+
+    def values(self, tokens: TokenBatch) -> Tensor:
+        """V of the states that the trained tokens follow, (M,)."""
+        values_M1: Tensor = self.net.score(self._hidden(tokens).float())
+        return values_M1[:, 0]
+
+    def _hidden(self, tokens: TokenBatch) -> Tensor:
+        hidden_NH: Tensor = self.net(tokens)
+        return hidden_NH.index_select(0, tokens.trained_M)
+
+    def export(self, target: Path) -> None:
+        """Make ``target`` a folder that transformers loads: weights, config and tokenizer."""
+        target.mkdir()
+        for file in sorted(self.spec.path.iterdir()):
+            if file.is_file() and not file.name.endswith(_WEIGHT_FILES):
+                shutil.copyfile(file, target / file.name)
+        weights = {name: value.contiguous() for name, value in self.weights().items()}
+        save_file(weights, target / "model.safetensors", metadata={"format": "pt"})
+        if self.spec.head == "value":
+            self._hf.num_labels = 1
+            family = self._hf.architectures[0].partition("For")[0]
+            self._hf.architectures = [f"{family}ForTokenClassification"]
+        self._hf.dtype = _DTYPES[self.spec.dtype]
+        self._hf.save_pretrained(target)
+
+
+def _device(name: str) -> torch.device:
+    """As :class:`axisrl.types.ModelSpec` says."""
+    available = torch.cuda.is_available()
+    if name == "auto":
+        return torch.device("cuda" if available else "cpu")
+    if name.startswith("cuda") and not available:
+        raise EnvironmentProblem(
+            f"model.device is {name!r} but torch sees no CUDA device",
+            fix="set model.device=cpu, or install a CUDA build of torch",
+        )
+    return torch.device(name)

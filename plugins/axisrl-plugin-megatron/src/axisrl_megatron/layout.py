@@ -1,0 +1,97 @@
+"""Layout: over how many processes a model is divided, and which models that divides evenly.
+
+Pure arithmetic, so that an impossible layout is refused before a process is started. It makes no
+process group (:mod:`axisrl_megatron.mesh`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from axisrl.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelShape:
+    """The numbers of a model that a layout must divide."""
+
+    layers: int
+    heads: int
+    key_value_heads: int
+    intermediate: int
+    experts: int = 0
+    """0 for a dense model."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """Sizes of the dimensions; their product is the number of processes."""
+
+    tensor: int = 1
+    pipeline: int = 1
+    virtual: int = 1
+    context: int = 1
+    expert: int = 1
+    expert_tensor: int = 1
+    data: int = 1
+
+    @classmethod
+    def over(cls, world: int, **sizes: int) -> Layout:
+        """The layout of ``world`` processes; what ``sizes`` leave is data parallel.
+
+        Raises ``ConfigError`` with the arithmetic when they do not divide it.
+        """
+        alone = cls(**sizes)
+        model = alone.tensor * alone.pipeline * alone.context
+        if world % model:
+            raise ConfigError(
+                f"{world} trainer ranks cannot be divided into tensor {alone.tensor} x pipeline "
+                f"{alone.pipeline} x context {alone.context} = {model}",
+                fix=f"set placement.trainer_ranks to a multiple of {model}, or the sizes lower",
+            )
+        return cls(**sizes, data=world // model)
+
+    @property
+    def world(self) -> int:
+        """Processes."""
+        return self.tensor * self.pipeline * self.context * self.data
+
+    def check(self, shape: ModelShape) -> None:
+        """Raise ``ConfigError`` that lists every division of ``shape`` which leaves a rest."""
+        problems = [*_divisions(self, shape), *_experts(self, shape)]
+        if self.virtual > 1 and self.pipeline == 1:
+            problems.append(f"virtual {self.virtual} needs pipeline above 1")
+        if problems:
+            raise ConfigError(
+                f"the model does not fit the trainer's layout: {'; '.join(problems)}",
+                fix="choose sizes of trainer.tensor, pipeline, virtual and expert that divide it",
+            )
+
+
+def _divisions(layout: Layout, shape: ModelShape) -> Iterator[str]:
+    stages = layout.pipeline * layout.virtual
+    for what, number, name, size in (
+        ("attention heads", shape.heads, "tensor", layout.tensor),
+        ("key-value heads", shape.key_value_heads, "tensor", layout.tensor),
+        ("columns of the MLP", shape.intermediate, "tensor", layout.tensor),
+        ("layers", shape.layers, "pipeline x virtual", stages),
+    ):
+        if number % size:
+            yield f"{number} {what} / {name} {size} leaves {number % size}"
+
+
+def _experts(layout: Layout, shape: ModelShape) -> Iterator[str]:
+    if not shape.experts:
+        if layout.expert * layout.expert_tensor > 1:
+            yield f"expert {layout.expert} x {layout.expert_tensor} needs a model with experts"
+        return
+    if shape.experts % layout.expert:
+        rest = shape.experts % layout.expert
+        yield f"{shape.experts} experts / expert {layout.expert} leaves {rest}"
+    ranks = layout.tensor * layout.context * layout.data
+    if ranks % (layout.expert * layout.expert_tensor):
+        yield (
+            f"tensor {layout.tensor} x context {layout.context} x data {layout.data} = {ranks} / "
+            f"expert {layout.expert} x expert_tensor {layout.expert_tensor} leaves a rest"
+        )

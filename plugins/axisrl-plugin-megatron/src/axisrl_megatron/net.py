@@ -1,0 +1,117 @@
+"""PackedNet: Megatron's embedding, transformer block and output layer, for packed rows.
+
+1. It is built of Megatron's own parts rather than of ``GPTModel``: that one computes all logits
+   (here the head reads hidden states, :mod:`axisrl_megatron.held`), and counts positions by itself,
+   on a CUDA device only.
+2. Layers follow Megatron's local layer spec, with the core attention that the options name.
+3. Positions are rotated by what the batch says they are, token by token.
+
+It loads no weights and computes no loss.
+
+Shapes: ``N`` tokens, ``H`` hidden size, ``D`` head size.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+from megatron.core.models.common.embeddings.language_model_embedding import LanguageModelEmbedding
+from megatron.core.models.common.language_module.language_module import LanguageModule
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.tensor_parallel import ColumnParallelLinear
+from megatron.core.transformer import TransformerConfig
+from megatron.core.transformer.spec_utils import ModuleSpec
+from megatron.core.transformer.transformer_block import TransformerBlock
+from torch import Tensor, nn
+
+from axisrl.errors import ConfigError
+from axisrl.ops.token_batch import TokenBatch
+from axisrl_megatron.attention import RowParams
+from axisrl_megatron.families import inverse_frequencies
+
+
+class PackedNet(LanguageModule):  # type: ignore[misc]
+    """A language model, or with ``head`` "value" its body under a linear layer to 1."""
+
+    def __init__(
+        self, config: TransformerConfig, hf_config: Any, *, attention: str, head: str
+    ) -> None:
+        super().__init__(config=config)
+        self.pre_process = self.post_process = True
+        tied = bool(hf_config.tie_word_embeddings) and head == "lm"
+        self.share_embeddings_and_output_weights = tied
+        self.embedding = LanguageModelEmbedding(
+            config=config,
+            vocab_size=hf_config.vocab_size,
+            max_sequence_length=hf_config.max_position_embeddings,
+            position_embedding_type="rope",
+        )
+        self.decoder = TransformerBlock(config=config, spec=layer_spec(config, attention))
+        self.output_layer = None if head == "value" else _output_layer(config, hf_config, tied)
+        self.score = nn.Linear(config.hidden_size, 1) if head == "value" else None
+        device = torch.device("cpu" if config.use_cpu_initialization else "cuda")
+        self._frequencies = inverse_frequencies(hf_config, device)
+
+    def forward(self, tokens: TokenBatch) -> Tensor:
+        """Hidden states after the last norm, (N, H)."""
+        embedded_N1H = self.embedding(
+            input_ids=tokens.ids_N[None], position_ids=tokens.positions_N[None]
+        )
+        hidden_N1H: Tensor = self.decoder(
+            hidden_states=embedded_N1H,
+            attention_mask=None,
+            rotary_pos_emb=self._rotation(tokens.positions_N),
+            packed_seq_params=RowParams.of(tokens.rows),
+        )
+        return hidden_N1H[:, 0]
+
+    def vocabulary(self) -> Tensor:
+        """The output layer's weight, which may be the embedding's."""
+        weight: Tensor = self.embedding.word_embeddings.weight
+        if self.share_embeddings_and_output_weights or self.output_layer is None:
+            return weight
+        weight = self.output_layer.weight
+        return weight
+
+    def _rotation(self, positions_N: Tensor) -> Tensor:
+        """Angles (N, 1, 1, D), float32."""
+        angles = positions_N[:, None].float() * self._frequencies
+        return torch.cat((angles, angles), dim=-1)[:, None, None]
+
+
+def layer_spec(config: TransformerConfig, attention: str) -> ModuleSpec:
+    """Megatron's local layer with the core attention ``module:class``.
+
+    Raises ``ConfigError`` when there is no such class.
+    """
+    spec = get_gpt_layer_local_spec(
+        qk_layernorm=config.qk_layernorm, normalization=config.normalization
+    )
+    spec.submodules.self_attention.submodules.core_attention = _class_of(attention)
+    return spec
+
+
+def _class_of(attention: str) -> type:
+    module, _, name = attention.partition(":")
+    try:
+        found: type = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as problem:
+        raise ConfigError(
+            f"trainer.attention {attention!r} cannot be imported: {problem}",
+            fix="name a class as module:class",
+        ) from problem
+    return found
+
+
+def _output_layer(config: TransformerConfig, hf_config: Any, tied: bool) -> ColumnParallelLinear:
+    return ColumnParallelLinear(
+        config.hidden_size,
+        hf_config.vocab_size,
+        config=config,
+        init_method=config.init_method,
+        bias=False,
+        gather_output=False,
+        skip_weight_param_allocation=tied,
+    )

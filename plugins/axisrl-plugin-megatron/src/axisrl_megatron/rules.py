@@ -1,0 +1,86 @@
+"""Which Hugging Face tensors a Megatron parameter is made of, and how, whole or a rank's share.
+
+1. A rank's share of a parameter is made of the same share of each Hugging Face tensor: Megatron
+   divides query, key and value by heads, gate and up by columns. So a rank reads slices of the
+   files, and what it holds is described by slices, whatever the layout.
+2. Names are those of Megatron's local layer spec, counted over all layers.
+
+It moves nothing between ranks and reads no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """How one parameter is made."""
+
+    names: tuple[str, ...]
+    """Of the Hugging Face tensors."""
+    axis: int | None = None
+    """Along which ranks share them; None is whole on each."""
+    head_size: int = 0
+    """Above 0 the three are query, key and value, interleaved by key-value heads."""
+
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """The parameter, from its tensors."""
+        if not self.head_size:
+            return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+        groups = len(parts[1]) // self.head_size
+        grouped = [part.reshape(groups, -1, *part.shape[1:]) for part in parts]
+        return torch.cat(grouped, dim=1).flatten(0, 1)
+
+    def split(self, parameter: Tensor, groups: int = 1) -> list[Tensor]:
+        """Inverse of :meth:`join`; ``groups`` are the key-value heads that are here."""
+        if not self.head_size:
+            return list(parameter.chunk(len(self.names)))
+        grouped = parameter.reshape(groups, -1, *parameter.shape[1:])
+        sizes = [grouped.shape[1] - 2 * self.head_size, self.head_size, self.head_size]
+        return [part.flatten(0, 1) for part in grouped.split(sizes, dim=1)]  # type: ignore[no-untyped-call]
+
+
+_WHOLE = {
+    "embedding.word_embeddings.weight": ("model.embed_tokens.weight", 0),
+    "output_layer.weight": ("lm_head.weight", 0),
+    "decoder.final_layernorm.weight": ("model.norm.weight", None),
+    "score.weight": ("score.weight", None),
+    "score.bias": ("score.bias", None),
+}
+_LAYER = {
+    "input_layernorm.weight": (("input_layernorm.weight",), None),
+    "self_attention.linear_qkv.weight": (
+        ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"),
+        0,
+    ),
+    "self_attention.linear_qkv.bias": (
+        ("self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"),
+        0,
+    ),
+    "self_attention.q_layernorm.weight": (("self_attn.q_norm.weight",), None),
+    "self_attention.k_layernorm.weight": (("self_attn.k_norm.weight",), None),
+    "self_attention.linear_proj.weight": (("self_attn.o_proj.weight",), 1),
+    "pre_mlp_layernorm.weight": (("post_attention_layernorm.weight",), None),
+    "mlp.linear_fc1.weight": (("mlp.gate_proj.weight", "mlp.up_proj.weight"), 0),
+    "mlp.linear_fc2.weight": (("mlp.down_proj.weight",), 1),
+}
+_PREFIX = "decoder.layers."
+
+
+def rule_of(parameter: str, head_size: int) -> Rule:
+    """The rule for a parameter by its name. Raises ``KeyError`` for one that is not known."""
+    if parameter in _WHOLE:
+        name, axis = _WHOLE[parameter]
+        return Rule(names=(name,), axis=axis)
+    number, _, rest = parameter.removeprefix(_PREFIX).partition(".")
+    names, axis = _LAYER[rest]
+    return Rule(
+        names=tuple(f"model.layers.{number}.{name}" for name in names),
+        axis=axis,
+        head_size=head_size if "linear_qkv" in rest else 0,
+    )

@@ -1,0 +1,110 @@
+"""A net's weights in Hugging Face names: from a folder's files or given tensors, and back.
+
+Files are read a tensor at a time, and of it only this rank's slice. What a rank gives back is what
+it holds: views of its parameters, apart from those that Megatron interleaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from axisrl.errors import EnvironmentProblem
+from axisrl_megatron.rules import Rule, rule_of
+
+Source = Callable[[str], Tensor]
+"""Hugging Face name -> tensor. Raises ``KeyError`` for one that is not there."""
+
+
+class Piece(NamedTuple):
+    """A Hugging Face tensor that is part of a parameter."""
+
+    name: str
+    parameter: str
+    tensor: Tensor
+
+
+class NetWeights:
+    """The parameters of ``net``, and how they are called elsewhere."""
+
+    def __init__(self, net: torch.nn.Module, head_size: int, key_value_heads: int) -> None:
+        self._groups = key_value_heads
+        self._parameters: dict[str, torch.nn.Parameter] = dict(net.named_parameters())
+        self._rules: dict[str, Rule] = {name: rule_of(name, head_size) for name in self._parameters}
+
+    def pieces(self, tensors: Mapping[str, Tensor] | None = None) -> Iterator[Piece]:
+        """Every tensor, in the order of the net; of ``tensors``, which have the parameters' names
+        and shapes, in their place."""
+        for name, value in (self._parameters if tensors is None else tensors).items():
+            rule = self._rules[name]
+            for piece, tensor in zip(
+                rule.names, rule.split(value.detach(), self._groups), strict=True
+            ):
+                yield Piece(piece, name, tensor)
+
+    def named(self) -> dict[str, Tensor]:
+        """Hugging Face name -> tensor."""
+        return {piece.name: piece.tensor for piece in self.pieces()}
+
+    def made_of(self, names: Collection[str]) -> list[str]:
+        """Parameters whose tensors are all among ``names``."""
+        return [name for name, rule in self._rules.items() if set(rule.names) <= set(names)]
+
+    def joined(self, parameter: str, source: Source) -> Tensor:
+        """A tensor shaped as ``parameter``, from its Hugging Face tensors."""
+        rule = self._rules[parameter]
+        return rule.join([source(name) for name in rule.names])
+
+    @torch.no_grad()
+    def load(self, source: Source) -> list[str]:
+        """Take every tensor that ``source`` has; the Hugging Face names of those it lacks.
+
+        Raises ``RuntimeError`` for one of another shape.
+        """
+        missing: list[str] = []
+        for name, parameter in self._parameters.items():
+            try:
+                value = self.joined(name, source)
+            except KeyError:
+                missing.extend(self._rules[name].names)
+                continue
+            if value.shape != parameter.shape:
+                raise RuntimeError(
+                    f"{', '.join(self._rules[name].names)} make {tuple(value.shape)}, "
+                    f"not {tuple(parameter.shape)}"
+                )
+            parameter.copy_(value)
+        return missing
+
+
+class FolderTensors:
+    """The tensors of the safetensors files in a folder, read when they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ``EnvironmentProblem`` when there are no files."""
+        self._open = ExitStack()
+        self._files: dict[str, Any] = {}
+        for path in sorted(folder.glob("*.safetensors")):
+            file = self._open.enter_context(safe_open(path, framework="pt"))
+            self._files |= dict.fromkeys(file.keys(), file)
+        if not self._files:
+            raise EnvironmentProblem(
+                f"{folder} has no safetensors files", fix="fetch the model again"
+            )
+
+    def __enter__(self) -> FolderTensors:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._open.close()
+
+    def __call__(self, name: str) -> Tensor:
+        """One tensor. Raises ``KeyError``."""
+        tensor: Tensor = self._files[name].get_tensor(name)
+        return tensor

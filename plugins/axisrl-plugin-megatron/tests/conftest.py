@@ -1,0 +1,99 @@
+"""Random models of every family, and trainers of them."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from axisrl.types import BuildContext, ModelSpec
+
+SIZES = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+NEEDS = {
+    "megatron": importlib.util.find_spec("megatron"),
+    "axisrl_local": importlib.util.find_spec("axisrl_local"),
+}
+
+
+def pytest_collection_modifyitems(items):
+    """Tests marked ``needs`` are skipped where the module is not installed."""
+    for item in items:
+        for mark in item.iter_markers("needs"):
+            for name in mark.args:
+                if NEEDS[name] is None:
+                    item.add_marker(pytest.mark.skip(reason=f"needs {name}"))
+
+
+@pytest.fixture(scope="session")
+def make_model(tmp_path_factory):
+    """(family, dtype) -> ModelSpec of a two-layer model with seeded random weights; made once."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    specs = {}
+
+    def make(kind="llama", dtype="float32", device="cpu", head="lm", **changes):
+        key = (kind, str(sorted(changes.items())))
+        if key not in specs:
+            extra = {"head_dim": 8} if kind == "qwen3" else {}
+            options = {"tie_word_embeddings": True, **SIZES, **extra, **changes}
+            config = AutoConfig.for_model(kind, **options)
+            with torch.random.fork_rng():
+                torch.manual_seed(7)
+                model = AutoModelForCausalLM.from_config(config)
+                for parameter in model.parameters():
+                    parameter.data += 0.2 * torch.randn_like(parameter)
+            path = tmp_path_factory.mktemp(kind)
+            model.save_pretrained(path)
+            (path / "chat_template.jinja").write_text("{{ messages }}")
+            specs[key] = path
+        return ModelSpec(name=kind, path=specs[key], dtype=dtype, device=device, head=head)
+
+    return make
+
+
+@pytest.fixture
+def make_trainer(tmp_path):
+    """(spec, options) -> a started Megatron trainer; all are stopped at the end of the test."""
+    from axisrl_megatron.config import MegatronConfig
+    from axisrl_megatron.trainer import MegatronTrainer
+
+    made = []
+
+    def make(spec, *, total_steps=10, seed=0, **options):
+        context = BuildContext(run_dir=tmp_path, seed=seed)
+        trainer = MegatronTrainer(MegatronConfig(**{"lr": 1e-2, **options}), context)
+        trainer.start(spec, total_steps)
+        made.append(trainer)
+        return trainer
+
+    yield make
+    for trainer in made:
+        trainer.stop()
+
+
+@pytest.fixture
+def make_local(tmp_path):
+    """The same with the local plugin's trainer, to compare with."""
+    from axisrl_local.trainer import LocalTrainer
+    from axisrl_local.trainer_config import TrainerConfig
+
+    made = []
+
+    def make(spec, *, total_steps=10, seed=0, **options):
+        context = BuildContext(run_dir=tmp_path, seed=seed)
+        trainer = LocalTrainer(TrainerConfig(**{"lr": 1e-2, **options}), context)
+        trainer.start(spec, total_steps)
+        made.append(trainer)
+        return trainer
+
+    yield make
+    for trainer in made:
+        trainer.stop()

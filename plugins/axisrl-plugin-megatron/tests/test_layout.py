@@ -1,0 +1,59 @@
+"""Tests of axisrl_megatron.layout."""
+
+import pytest
+
+from axisrl.errors import ConfigError
+from axisrl_megatron.layout import Layout, ModelShape
+
+DENSE = ModelShape(layers=28, heads=12, key_value_heads=2, intermediate=8960)
+SPARSE = ModelShape(layers=48, heads=32, key_value_heads=4, intermediate=6144, experts=128)
+
+
+def test_what_the_sizes_leave_is_data_parallel():
+    layout = Layout.over(16, tensor=2, pipeline=2, context=2)
+    assert (layout.data, layout.world) == (2, 16)
+
+
+def test_a_world_that_the_sizes_do_not_divide_is_refused_with_the_arithmetic():
+    message = "6 trainer ranks cannot be divided into tensor 2 x pipeline 2 x context 1 = 4"
+    with pytest.raises(ConfigError, match=message) as problem:
+        Layout.over(6, tensor=2, pipeline=2)
+    assert "multiple of 4" in problem.value.fix
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [
+        (DENSE, {}),
+        (DENSE, {"tensor": 2, "pipeline": 7, "virtual": 2, "data": 3}),
+        (SPARSE, {"tensor": 4, "expert": 8, "data": 2}),
+        (SPARSE, {"tensor": 2, "expert": 4, "expert_tensor": 2, "data": 4}),
+    ],
+)
+def test_a_layout_that_divides_the_model_passes(shape, sizes):
+    Layout(**sizes).check(shape)
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes", "told"),
+    [
+        (DENSE, {"tensor": 8}, "12 attention heads / tensor 8 leaves 4"),
+        (DENSE, {"tensor": 4}, "2 key-value heads / tensor 4 leaves 2"),
+        (DENSE, {"tensor": 3}, "8960 columns of the MLP / tensor 3 leaves 2"),
+        (DENSE, {"pipeline": 8}, "28 layers / pipeline x virtual 8 leaves 4"),
+        (DENSE, {"pipeline": 4, "virtual": 2}, "28 layers / pipeline x virtual 8 leaves 4"),
+        (DENSE, {"virtual": 2}, "virtual 2 needs pipeline above 1"),
+        (DENSE, {"expert": 2}, "expert 2 x 1 needs a model with experts"),
+        (SPARSE, {"expert": 3, "data": 3}, "128 experts / expert 3 leaves 2"),
+        (SPARSE, {"expert": 8, "data": 4}, "= 4 / expert 8 x expert_tensor 1 leaves a rest"),
+    ],
+)
+def test_a_layout_that_leaves_a_rest_is_refused_with_the_arithmetic(shape, sizes, told):
+    with pytest.raises(ConfigError, match=told):
+        Layout(**sizes).check(shape)
+
+
+def test_every_problem_is_named_at_once():
+    with pytest.raises(ConfigError) as problem:
+        Layout(tensor=8, pipeline=8).check(DENSE)
+    assert problem.value.message.count("leaves") == 3
