@@ -48,6 +48,7 @@ class HeldModel:
         self._config = config
         self._hf = read_config(spec.path)
         self.net = self._build()
+        self.device = next(self.net.parameters()).device
         self._weights = NetWeights(
             self.net, head_size(self._hf), key_value_heads=self._hf.num_key_value_heads
         )
@@ -184,4 +185,7 @@ def _device(name: str) -> torch.device:
             f"model.device is {name!r} but torch sees no CUDA device",
             fix="set model.device=cpu, or install a CUDA build of torch",
         )
-    return torch.device(name)
+    device = torch.device(name)
+    if device.index is not None:
+        torch.cuda.set_device(device)  # where Megatron makes its parameters
+    return device
