@@ -22,6 +22,8 @@ CALLS = {
         "TokenizerControlMixin": [
             "flush_cache",
             "update_weights_from_tensor",
+            "load_lora_adapter",
+            "unload_lora_adapter",
             "release_memory_occupation",
             "resume_memory_occupation",
         ]

@@ -21,10 +21,36 @@ OWNED = {
     "enable_memory_saver": "it is engine.hand_over",
     "enable_weights_cpu_backup": "it is engine.hand_over",
     "enable_return_routed_experts": "it is rollout.routing",
+    "enable_lora": "it is engine.lora",
+    "max_lora_rank": "it is engine.lora.rank",
+    "lora_target_modules": "it is engine.lora.targets",
+    "lora_paths": "adapters come from the trainer",
     "incremental_streaming_output": "the engine reads whole outputs",
     "dp_size": "replicas are placement.engines",
 }
 """SGLang's server arguments that the engine sets itself, and where to say what they should be."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoraOptions(Config):
+    """Adapters that the engine makes room for."""
+
+    rank: int = 16
+    """Largest rank: the trainer's ``lora.rank``, or more."""
+    targets: tuple[str, ...] = (
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "o_proj",
+        "gate_proj",
+        "up_proj",
+        "down_proj",
+    )
+    """Last names of the modules that adapters may act on: at least the trainer's."""
+
+    def __post_init__(self) -> None:
+        if self.rank < 1 or not self.targets:
+            raise ValueError(f"rank {self.rank} must be >= 1, and targets must not be empty")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +77,9 @@ class EngineConfig(Config):
     fp8_skip: tuple[str, ...] = ()
     """Modules that ``fp8`` leaves in the model's type, by their last name (``o_proj``) or their
     place (``model.layers.0``); the parts of a fused one together: ``[q_proj, k_proj, v_proj]``."""
+    lora: LoraOptions | None = None
+    """Take low-rank adapters as they are (``trainer.lora.update: adapter``) and serve them beside
+    the base weights. Full weights cannot be taken then."""
     start_timeout_s: float = 900.0
     """Longest time for SGLang to load the model and compile what it compiles."""
     stop_timeout_s: float = 60.0
@@ -72,5 +101,9 @@ class EngineConfig(Config):
             raise ValueError("fp8_skip has no effect without fp8")
         if self.fp8 and "quantization" in self.sglang:
             raise ValueError("sglang.quantization cannot be set beside fp8: it is fp8's")
+        if self.fp8 and self.lora:
+            raise ValueError(
+                "fp8 and lora cannot be combined: SGLang cannot load blocks under lora"
+            )
         for name in sorted(self.sglang.keys() & OWNED.keys()):
             raise ValueError(f"sglang.{name} cannot be set: {OWNED[name]}")

@@ -37,10 +37,11 @@ from axisrl.types import (
     WeightAck,
     WeightUpdate,
 )
+from axisrl_sglang.adapters import described_adapter, lora_arguments
 from axisrl_sglang.arguments import check_arguments, package_folder, server_arguments
 from axisrl_sglang.blocks import block_arguments, check_blocks
 from axisrl_sglang.config import EngineConfig
-from axisrl_sglang.messages import RESERVED, About, Ask, Experts, Output, Weights
+from axisrl_sglang.messages import RESERVED, About, Adapter, Ask, Experts, Output, Weights
 from axisrl_sglang.process import HostProcess
 from axisrl_sglang.requests import check_request, is_certain, is_masked, sampling_parameters
 from axisrl_sglang.routing import ARGUMENT, check_capturing, experts_of, fitted
@@ -160,6 +161,8 @@ class SglangEngine:
             arguments[ARGUMENT] = True
         if config.max_context is not None:
             arguments["context_length"] = config.max_context + RESERVED
+        if config.lora is not None:
+            arguments |= lora_arguments(config.lora)
         arguments |= dict(config.sglang)
         if config.fp8:
             arguments |= block_arguments(config.sglang, config.fp8_skip)
@@ -216,10 +219,10 @@ class SglangEngine:
                 f"{hindrance}",
                 fix="pause and abort requests, or wait until they are over; reload weights first",
             )
-        weights = described(update, verify=self._config.verify_weights, ranks=self._ranks)
+        method, weights = self._described(update)
         self._close("update")
         try:
-            reports = await served.process.call("update", weights)
+            reports = await served.process.call(method, weights)
         except EngineFailure as refused:
             raise WeightSyncError(
                 f"weight update {update.version}: {refused.message}",
@@ -232,6 +235,13 @@ class SglangEngine:
         require_served(update, reports)
         self._version, self._broken = update.version, ""
         return WeightAck(version=update.version, checksum=reports[0].checksum)
+
+    def _described(self, update: WeightUpdate) -> tuple[str, Weights | Adapter]:
+        """The method that takes it, and what the SGLang process must know."""
+        config = self._config
+        if config.lora is not None:
+            return "adapt", described_adapter(update, config.lora)
+        return "update", described(update, verify=config.verify_weights, ranks=self._ranks)
 
     async def pause(self) -> None:
         """Start no new request until :meth:`resume`."""

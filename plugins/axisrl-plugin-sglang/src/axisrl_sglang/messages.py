@@ -78,6 +78,19 @@ class Weights(NamedTuple):
     verify: bool
 
 
+class Adapter(NamedTuple):
+    """A low-rank adapter, as the SGLang process needs to know it."""
+
+    version: int
+    location: str
+    """A safetensors file."""
+    checksum: str
+    rank: int
+    scale: float
+    targets: tuple[str, ...]
+    """Last names of the modules it acts on."""
+
+
 class Report(NamedTuple):
     """What one rank of SGLang found when it loaded an update."""
 

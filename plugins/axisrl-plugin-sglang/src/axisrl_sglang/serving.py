@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import uuid
 from collections.abc import AsyncIterator, Mapping
+from itertools import count
 from typing import Any
 
 from axisrl.sharedfolder import SharedFolder
-from axisrl_sglang.messages import RESERVED, About, Ask, Output, Report, Weights
+from axisrl_sglang.adapters import write_folder
+from axisrl_sglang.messages import RESERVED, About, Adapter, Ask, Output, Report, Weights
 from axisrl_sglang.payload import LOADER, payload
 from axisrl_sglang.routing import unpacked
 
@@ -37,6 +40,8 @@ class Serving:
         self._engine, self._manager = engine, engine.tokenizer_manager
         self._ranks = int(engine.server_args.tp_size)
         self.loop: asyncio.AbstractEventLoop = engine.loop
+        self._adapter: str | None = None
+        self._numbers = count()
         self._over: dict[str, asyncio.Future[None]] = {}
         (first, *_) = engine._scheduler_init_result.scheduler_infos
         asks = getattr(io_struct.GenerateReqInput, "__annotations__", {})
@@ -94,6 +99,29 @@ class Serving:
         path.unlink()
         return [Report(**report) for report in reports]
 
+    async def adapt(self, adapter: Adapter) -> list[Report]:
+        """Serve another adapter from here on; the one before is unloaded, as nobody uses it."""
+        await self._idle()
+        name = f"v{adapter.version}-{next(self._numbers)}"
+        folder = self._reports.path / name
+        try:
+            checksum = write_folder(adapter, folder)
+            if checksum != adapter.checksum:
+                return [Report(checksum, "what arrived is not what was sent")]
+            load = self._io.LoadLoRAAdapterReqInput(lora_name=name, lora_path=str(folder))
+            result = await self._manager.load_lora_adapter(load, None)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        if not result.success:
+            return [Report(checksum, f"SGLang refused the adapter: {result.error_message}")]
+        before, self._adapter = self._adapter, name
+        if before is not None:
+            unload = self._io.UnloadLoRAAdapterReqInput(lora_name=before)
+            gone = await self._manager.unload_lora_adapter(unload, None)
+            if not gone.success:
+                raise RuntimeError(f"SGLang kept adapter {before}: {gone.error_message}")
+        return [Report(checksum)]
+
     async def release(self, tags: list[str]) -> None:
         """Give memory back: ``kv_cache``, ``weights``, ``cuda_graph``."""
         await self._idle()
@@ -116,6 +144,8 @@ class Serving:
         if ask.routing_from is not None:
             options["return_routed_experts"] = True
             options["routed_experts_start_len"] = ask.routing_from
+        if self._adapter is not None:
+            options["lora_path"] = self._adapter
         request = self._io.GenerateReqInput(
             rid=ask.rid,
             input_ids=ask.input_ids,

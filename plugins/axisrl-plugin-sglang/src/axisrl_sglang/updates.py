@@ -27,9 +27,10 @@ def described(update: WeightUpdate, *, verify: bool, ranks: int = 1) -> Weights:
         )
     if update.adapter is not None:
         raise WeightSyncError(
-            f"weight update {update.version} is a low-rank adapter, and sglang/engine takes full "
-            "weights",
-            fix="let the trainer offer merged weights: trainer.lora.update merged",
+            f"weight update {update.version} is a low-rank adapter, and sglang/engine without "
+            "engine.lora takes full weights",
+            fix="set engine.lora, or let the trainer offer merged weights: trainer.lora.update "
+            "merged",
         )
     return Weights(
         version=update.version,

@@ -41,6 +41,11 @@ CLASSES = {
             "load_format",
             "quantization",
             "json_model_override_args",
+            "enable_lora",
+            "max_lora_rank",
+            "lora_target_modules",
+            "lora_paths",
+            "max_loras_per_batch",
             "log_level",
         ]
     },
@@ -53,6 +58,7 @@ CLASSES = {
             "return_sampling_mask",
             "return_routed_experts",
             "routed_experts_start_len",
+            "lora_path",
             "stream",
         ],
         "UpdateWeightsFromTensorReqInput": [
@@ -61,6 +67,9 @@ CLASSES = {
             "flush_cache",
             "weight_version",
         ],
+        "LoadLoRAAdapterReqInput": ["lora_name", "lora_path"],
+        "UnloadLoRAAdapterReqInput": ["lora_name"],
+        "LoRAUpdateOutput": ["success", "error_message"],
         "ReleaseMemoryOccupationReqInput": ["tags"],
         "ResumeMemoryOccupationReqInput": ["tags"],
         "FlushCacheReqOutput": ["success", "message"],
@@ -93,7 +102,7 @@ def module(folder: Path, name: str) -> str:
 def declared(field: ast.AnnAssign) -> str:
     """``name: type = default``; a default that is made is None."""
     kind = ast.unparse(bare(field.annotation))
-    text = f"    {field.target.id}: {kind}"
+    text = f"    {field.target.id}: {kind.replace('List[LoRARef]', 'Any')}"
     if field.value is None:
         return text
     value = field.value

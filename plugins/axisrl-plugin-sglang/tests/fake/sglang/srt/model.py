@@ -56,8 +56,10 @@ class FusedModel(nn.Module):
                 held[target + scale].data.narrow(0, start, len(tensor)).copy_(tensor)
 
     @torch.no_grad()
-    def logits(self, ids):
+    def logits(self, ids, adapter=None):
         config, held = self._config, self._dequantised()
+        if adapter is not None:
+            self._adapt(held, *adapter)
         x = held["model.embed_tokens.weight"][torch.tensor(ids)]
         for number in range(config["num_hidden_layers"]):
             layer = {
@@ -69,6 +71,14 @@ class FusedModel(nn.Module):
             x = x + mlp(self._norm(x, layer["post_attention_layernorm.weight"]), layer)
         last = self._norm(x[-1], held["model.norm.weight"])
         return (held["model.embed_tokens.weight"] @ last).float()
+
+    def _adapt(self, held, scale, tensors):
+        for name in [name for name in tensors if name.endswith(".lora_A.weight")]:
+            module = name.removesuffix(".lora_A.weight")
+            a, b = tensors[name], tensors[f"{module}.lora_B.weight"]
+            target, start = self._places[f"{module.removeprefix('base_model.model.')}.weight"]
+            held[target] = held[target].clone()
+            held[target].narrow(0, start, len(b)).add_(b @ a, alpha=scale)
 
     def _dequantised(self):
         held = dict(self.named_parameters())

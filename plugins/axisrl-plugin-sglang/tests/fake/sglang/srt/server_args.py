@@ -37,4 +37,9 @@ class ServerArgs:
     load_format: str = "auto"
     quantization: Optional[str] = None
     json_model_override_args: str = "{}"
+    enable_lora: Optional[bool] = None
+    max_lora_rank: Optional[int] = None
+    lora_target_modules: Optional[Union[set[str], List[str]]] = None
+    lora_paths: Optional[Union[dict[str, str], List[dict[str, str]], List[str], Any]] = None
+    max_loras_per_batch: int = 8
     log_level: str = "info"

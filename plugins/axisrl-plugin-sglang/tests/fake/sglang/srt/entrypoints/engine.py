@@ -10,7 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from sglang.srt.managers.io_struct import FlushCacheReqOutput
+from safetensors.torch import load_file
+from sglang.srt.managers.io_struct import FlushCacheReqOutput, LoRAUpdateOutput
 from sglang.srt.model import FusedModel
 from sglang.srt.server_args import ServerArgs
 
@@ -33,6 +34,7 @@ class TokenizerManager:
         self._seen = []
         self._idle = True
         self._released = set()
+        self._adapters = {}
 
     async def generate_request(self, obj, request=None):
         if len(obj.input_ids) > self.context_len - 6:
@@ -44,14 +46,16 @@ class TokenizerManager:
         params = obj.sampling_params
         reason = None
         prompt = list(obj.input_ids)
-        cached = max((shared(prompt, seen) for seen in self._seen), default=0)
+        adapter = self._adapters[obj.lora_path] if obj.lora_path else None
+        mine = [seen for name, seen in self._seen if name == obj.lora_path]
+        cached = max((shared(prompt, seen) for seen in mine), default=0)
         try:
             while reason is None:
                 await asyncio.sleep(0)
                 if self._running[obj.rid]:
                     reason = {"type": "abort", "message": "Aborted"}
                 else:
-                    token, logprob, under_mask = self._draw(prompt + ids, params)
+                    token, logprob, under_mask = self._draw(prompt + ids, params, adapter)
                     ids.append(token)
                     logprobs.append((logprob, token, None))
                     masked.append(under_mask)
@@ -75,7 +79,7 @@ class TokenizerManager:
                         told = told[obj.routed_experts_start_len : -1].numpy().tobytes()
                         meta["routed_experts"] = base64.b64encode(told).decode()
                     yield {"output_ids": ids, "meta_info": meta}
-            self._seen.append(prompt + ids)
+            self._seen.append((obj.lora_path, prompt + ids))
         finally:
             del self._running[obj.rid]
 
@@ -105,6 +109,22 @@ class TokenizerManager:
         self.server_args.weight_version = obj.weight_version
         return True, "Success"
 
+    async def load_lora_adapter(self, obj, _=None):
+        assert self.server_args.enable_lora and self._idle
+        folder = Path(obj.lora_path)
+        config = json.loads((folder / "adapter_config.json").read_text())
+        if obj.lora_name in self._adapters:
+            return LoRAUpdateOutput(success=False, error_message="it is already loaded")
+        if config["r"] > self.server_args.max_lora_rank:
+            return LoRAUpdateOutput(success=False, error_message="its rank is too large")
+        tensors = load_file(folder / "adapter_model.safetensors")
+        self._adapters[obj.lora_name] = (config["lora_alpha"] / config["r"], tensors)
+        return LoRAUpdateOutput(success=True)
+
+    async def unload_lora_adapter(self, obj, _=None):
+        del self._adapters[obj.lora_name]
+        return LoRAUpdateOutput(success=True)
+
     async def release_memory_occupation(self, obj, request=None):
         assert self.server_args.enable_memory_saver and not self._running and not self._seen
         self._released |= set(obj.tags)
@@ -116,8 +136,8 @@ class TokenizerManager:
     async def resume_memory_occupation(self, obj, request=None):
         self._released -= set(obj.tags)
 
-    def _draw(self, ids, params):
-        logits = self._model.logits(ids)
+    def _draw(self, ids, params, adapter):
+        logits = self._model.logits(ids, adapter)
         if params["temperature"] == 0:
             token = int(logits.argmax())
             return token, float(torch.log_softmax(logits, -1)[token]), 0.0

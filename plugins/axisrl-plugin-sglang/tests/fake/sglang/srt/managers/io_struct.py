@@ -14,6 +14,7 @@ class GenerateReqInput:
     return_sampling_mask: Optional[Union[List[bool], bool]] = None
     return_routed_experts: bool = False
     routed_experts_start_len: int = 0
+    lora_path: Optional[Union[List[Optional[str]], str]] = None
     stream: bool = False
 
 
@@ -23,6 +24,23 @@ class UpdateWeightsFromTensorReqInput:
     load_format: Optional[str] = None
     flush_cache: bool = True
     weight_version: Optional[str] = None
+
+
+@dataclass(kw_only=True)
+class LoadLoRAAdapterReqInput:
+    lora_name: str
+    lora_path: str
+
+
+@dataclass(kw_only=True)
+class UnloadLoRAAdapterReqInput:
+    lora_name: str
+
+
+@dataclass(kw_only=True)
+class LoRAUpdateOutput:
+    success: bool
+    error_message: Optional[str] = None
 
 
 @dataclass(kw_only=True)

@@ -1,0 +1,84 @@
+"""Low-rank adapters (LoRA, arXiv 2106.09685) that SGLang serves beside the base weights.
+
+1. An update is a file of A and B. It becomes a folder as peft writes them, which SGLang loads under
+   a name of its own; requests name it, and so do the prefixes SGLang caches.
+2. SGLang wraps the layers that adapters may act on, and its loaders do not find full weights in
+   them any more: an engine takes adapters alone, or full weights alone.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+
+from axisrl.errors import WeightSyncError
+from axisrl.ops.checksum import weights_checksum
+from axisrl.types import WeightUpdate
+from axisrl_sglang.config import LoraOptions
+from axisrl_sglang.messages import Adapter
+
+FILES = ("shared_memory", "disk")
+_PREFIX = "base_model.model."
+
+
+def lora_arguments(options: LoraOptions) -> dict[str, Any]:
+    """Server arguments that make room for the adapter that is served and the one that comes."""
+    return {
+        "enable_lora": True,
+        "max_lora_rank": options.rank,
+        "lora_target_modules": list(options.targets),
+        "max_loras_per_batch": 2,
+    }
+
+
+def described_adapter(update: WeightUpdate, options: LoraOptions) -> Adapter:
+    """What the SGLang process needs to know. Raises ``WeightSyncError`` for what it cannot
+    take."""
+    meta = update.adapter
+    if meta is None:
+        raise WeightSyncError(
+            f"weight update {update.version} is full weights, and SGLang started with engine.lora "
+            "takes adapters alone",
+            fix="let the trainer offer adapters: trainer.lora.update adapter, or leave engine.lora "
+            "out",
+        )
+    if update.transport not in FILES:
+        raise WeightSyncError(
+            f"sglang/engine cannot receive an adapter by {update.transport!r}",
+            fix="set trainer.transport=shared_memory: an adapter is small",
+        )
+    if meta.rank > options.rank:
+        raise WeightSyncError(
+            f"weight update {update.version} is an adapter of rank {meta.rank}, over "
+            f"engine.lora.rank {options.rank}",
+            fix=f"set engine.lora.rank to {meta.rank}",
+        )
+    names = sorted({target.rpartition(".")[2] for target in meta.targets})
+    if lacking := [name for name in names if name not in options.targets]:
+        raise WeightSyncError(
+            f"weight update {update.version} adapts {', '.join(lacking)}, which "
+            "engine.lora.targets leaves out",
+            fix=f"set engine.lora.targets=[{', '.join(names)}]",
+        )
+    return Adapter(
+        update.version, update.location, update.checksum, meta.rank, meta.scale, tuple(names)
+    )
+
+
+def write_folder(adapter: Adapter, folder: Path) -> str:
+    """Write the adapter as peft does, which SGLang reads; the checksum of what was received."""
+    received = load_file(adapter.location)
+    folder.mkdir()
+    config = {
+        "peft_type": "LORA",
+        "r": adapter.rank,
+        "lora_alpha": adapter.scale * adapter.rank,
+        "target_modules": list(adapter.targets),
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
+    named = {f"{_PREFIX}{name}": tensor for name, tensor in received.items()}
+    save_file(named, folder / "adapter_model.safetensors")
+    return weights_checksum(received)
