@@ -7,11 +7,13 @@ import pytest
 from axisrl.errors import ConfigError, EnvironmentProblem
 from axisrl_sglang.arguments import (
     check_arguments,
-    fields_of,
+    classes_of,
     package_folder,
     server_arguments,
     simple_types,
 )
+from axisrl_sglang.config import OWNED
+from axisrl_sglang.versions import SUPPORTED
 
 SOURCE = """
 class Other:
@@ -25,7 +27,7 @@ class ServerArgs:
     paths: A[Optional[List[str]], "x"] = None
     either: "int | str" = 0
 """
-KNOWN = fields_of(SOURCE, "ServerArgs")
+KNOWN = classes_of(SOURCE)["ServerArgs"]
 
 
 @pytest.mark.parametrize(
@@ -76,9 +78,36 @@ def test_scalar_types_are_read_off_an_annotation(annotation, types):
     assert simple_types(ast.parse(annotation, mode="eval").body) == types
 
 
-def test_a_source_without_the_class_is_another_sglang():
-    with pytest.raises(EnvironmentProblem, match="no class ServerArgs"):
-        fields_of("x = 1", "ServerArgs")
+@pytest.fixture
+def folder(tmp_path):
+    """``folder(path, text)`` writes a module of an SGLang; returns where that SGLang is."""
+
+    def written(path, text):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+        return tmp_path
+
+    return written
+
+
+def fields(names):
+    return "\n".join(f"    {name}: int = 0" for name in names)
+
+
+def test_arguments_are_also_found_in_the_classes_that_server_args_is_put_together_from(folder):
+    owned = sorted(OWNED)
+    folder("srt/server_args.py", f"class ServerArgs:\n{fields(owned[:3])}\nclass A:\n    x: int\n")
+    folder("srt/arg_groups/fields/a.py", f"class Model(Struct):\n{fields(owned[3:])}")
+    there = folder("srt/arg_groups/fields/b.py", "class Spec(Struct):\n    tp_size: int = 1\n")
+    assert server_arguments(there).keys() == {*owned, "tp_size"}
+
+
+def test_an_sglang_without_what_the_engine_sets_is_named_with_the_range(folder, monkeypatch):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.9.1")
+    there = folder("srt/server_args.py", f"class ServerArgs:\n{fields(sorted(OWNED)[1:])}")
+    wanted = f"{sorted(OWNED)[0]}; SGLang 0.9.1 is installed.*supports {SUPPORTED}"
+    with pytest.raises(EnvironmentProblem, match=wanted):
+        server_arguments(there)
 
 
 @pytest.mark.usefixtures("fake_sglang")

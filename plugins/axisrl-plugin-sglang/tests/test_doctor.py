@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from axisrl_sglang import doctor
+from axisrl_sglang.versions import SUPPORTED
 
 PINS = ["torch==2.11.0", "sglang-kernel==0.4.5", "xgrammar==0.2.1", "torch==9; extra == 'other'"]
 VERSIONS = {"sglang": "0.5.16", "torch": "2.11.0+cu130", "sglang-kernel": "0.4.5"}
@@ -52,9 +53,11 @@ def test_another_version_than_the_pinned_one_is_named_with_the_pin(look):
 
 
 def test_an_sglang_outside_the_supported_range_is_named_with_the_range(look):
-    found = look(VERSIONS | {"sglang": "0.5.23"}, {"torch", "sgl_kernel"})
+    found = look(VERSIONS | {"sglang": "0.6.0"}, {"torch", "sgl_kernel"})
     assert found["sglang"].state == "broken"
-    assert "0.5.23" in found["sglang"].found
+    assert found["sglang"].found == (
+        f"SGLang 0.6.0 is installed, and axisrl-plugin-sglang supports {SUPPORTED}"
+    )
 
 
 def test_a_missing_part_is_named_with_what_it_costs(look):

@@ -10,6 +10,7 @@ import pytest
 from axisrl.errors import ActorGone, ConfigError, EngineFailure, EnvironmentProblem
 from axisrl.types import BuildContext, GenerateRequest, SamplingParams
 from axisrl_sglang.config import EngineConfig
+from axisrl_sglang.versions import SUPPORTED
 
 PROMPT = np.arange(5, 25, dtype=np.int32)
 
@@ -105,6 +106,12 @@ def test_memory_is_handed_over_only_where_sglang_was_started_for_it(serving):
 
 def test_a_start_that_fails_says_why_and_leaves_nothing(serving):
     with pytest.raises(EnvironmentProblem, match="attention_backend broken is not a backend"):
+        serving(None, sglang={"attention_backend": "broken"})
+
+
+def test_a_start_that_fails_names_a_release_outside_the_supported_range(serving, monkeypatch):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.9.1")
+    with pytest.raises(EnvironmentProblem, match=f"SGLang 0.9.1 is installed.*{SUPPORTED}"):
         serving(None, sglang={"attention_backend": "broken"})
 
 

@@ -1,16 +1,22 @@
-"""The fake against SGLang itself: needs its wheel (``SGLANG_WHEEL``) or SGLang installed; no GPU.
+"""The fake against SGLang itself: needs its wheels (``SGLANG_WHEEL``) or SGLang installed; no GPU.
 
-pip download --no-deps sglang==0.5.16
+Every release of the supported range, one after the other:
+
+    for v in $(seq 12 23); do pip download --no-deps -d wheels sglang==0.5.$v; done
+    SGLANG_WHEEL=$(ls wheels/*.whl | paste -sd:) pytest tests/test_fake.py
 """
 
 import ast
 import importlib.util
 import os
-import sys
+import re
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+
+from axisrl_sglang.versions import SUPPORTED
 
 FAKE = Path(__file__).parent / "fake"
 CALLS = {
@@ -33,26 +39,24 @@ ATTRIBUTES = {
     "srt/entrypoints/engine.py": [
         "self.loop",
         "self.tokenizer_manager",
-        "self.server_args",
         "self._scheduler_init_result",
     ],
-    "srt/managers/tokenizer_manager.py": ["self.context_len", "self.model_config"],
+    "srt/managers/tokenizer_manager.py": [
+        "self.context_len",
+        "self.model_config",
+        "self.rid_to_state",
+    ],
     "srt/configs/model_config.py": ["self.vocab_size"],
 }
 TEXTS = {
     "srt/managers/tokenizer_manager.py": [
         '"finish_reason"',
         '"cached_tokens"',
-        '"output_token_sampling_logprobs"',
         '"output_token_logprobs"',
         'meta_info["routed_experts"] = val',
         "pybase64.b64encode(val.numpy().tobytes())",
-        "rid not in self.rid_to_state",
     ],
     "srt/managers/scheduler.py": ['"max_total_num_tokens"', "rid.startswith(recv_req.rid)"],
-    "srt/model_executor/model_runner_components/weight_updater.py": [
-        "custom_loader(self.get_model(), named_tensors)"
-    ],
     "srt/layers/quantization/kv_cache.py": ["layer.k_scale._skip_weight_check = True"],
     "srt/layers/quantization/fp8.py": [
         "layer.weight.data = weight.data",
@@ -68,15 +72,32 @@ TEXTS = {
     "srt/managers/tp_worker.py": [
         "monkey_patch_torch_reductions()",
         "self.model_config.context_len - 1,",
-        "max_req_len - 5,",
+        "max_req_len - 5",
     ],
     "srt/utils/patch_torch.py": ["_REDUCE_TENSOR_ARG_DEVICE_INDEX = 6"],
 }
+NOT_EVERYWHERE = {
+    "return_sampling_mask",
+    "cuda_graph_backend_prefill",
+    "cuda_graph_max_bs_decode",
+}
+"""Not in every supported release: the first is asked for where it is there, the others are only in
+examples."""
+WHEELS = [wheel for wheel in os.environ.get("SGLANG_WHEEL", "").split(os.pathsep) if wheel]
+
+
+def release(wheel: str) -> str:
+    return Path(wheel).name.split("-")[1] if wheel else "installed"
+
+
+@pytest.fixture(scope="module", params=WHEELS or [""], ids=release)
+def wheel(request) -> str:
+    """Path of a wheel; empty for the SGLang that is installed."""
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory) -> Path:
-    wheel = os.environ.get("SGLANG_WHEEL")
+def real(wheel, tmp_path_factory) -> Path:
     if wheel:
         folder = tmp_path_factory.mktemp("sglang")
         with zipfile.ZipFile(wheel) as archive:
@@ -107,13 +128,41 @@ def method(module: ast.Module, owner: str, name: str) -> tuple[bool, list[str], 
     raise AssertionError(f"{owner}.{name} is not there")
 
 
-def test_the_data_classes_of_the_fake_are_generated_from_the_real_ones(real):
+@pytest.fixture(scope="module")
+def generate():
     spec = importlib.util.spec_from_file_location("generate", FAKE / "generate.py")
-    generate = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = generate
-    spec.loader.exec_module(generate)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_release_is_one_of_the_supported_range(wheel, real):
+    version = release(wheel) if wheel else metadata.version("sglang")
+    assert SUPPORTED.contains(version, prereleases=True)
+
+
+def test_the_data_classes_of_the_fake_are_generated_from_the_real_ones(wheel, real, generate):
+    version = release(wheel) if wheel else metadata.version("sglang")
+    if f'__version__ = "{version}"' not in (FAKE / "sglang/__init__.py").read_text():
+        pytest.skip("the fake is generated from another release")
     for name in generate.CLASSES:
         assert (FAKE / "sglang" / name).read_text() == generate.module(real, name)
+
+
+def test_fields_of_the_fake_are_fields_of_the_real_ones(real, generate):
+    for name, owners in generate.CLASSES.items():
+        for owner, fields in owners.items():
+            missing = set(fields) - generate.known(real, name)[owner].keys()
+            assert missing <= NOT_EVERYWHERE, owner
+
+
+def test_a_sampling_mask_that_can_be_asked_for_comes_with_its_logprobs(real, generate):
+    asks = (
+        "return_sampling_mask"
+        in generate.known(real, "srt/managers/io_struct.py")["GenerateReqInput"]
+    )
+    source = (real / "srt/managers/tokenizer_manager.py").read_text(encoding="utf-8")
+    assert asks == ('"output_token_sampling_logprobs"' in source)
 
 
 def test_what_is_called_has_the_signature_of_the_fake(real):
@@ -140,6 +189,13 @@ def test_what_the_engine_relies_on_is_in_the_real_source(real):
     for name, texts in TEXTS.items():
         source = (real / name).read_text(encoding="utf-8")
         assert [text for text in texts if text not in source] == [], name
+
+
+def test_new_weights_are_given_to_the_custom_loader_with_the_model(real):
+    newer = real / "srt/model_executor/model_runner_components/weight_updater.py"
+    older = real / "srt/model_executor/model_runner.py"
+    source = (newer if newer.exists() else older).read_text(encoding="utf-8")
+    assert re.search(r"custom_loader\(self\.(get_model\(\)|model), named_tensors\)", source)
 
 
 def test_every_argument_the_engine_sets_is_one_of_the_real_server(real):

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from axisrl.errors import ConfigError, EnvironmentProblem
+from axisrl_sglang.config import OWNED
+from axisrl_sglang.versions import outside
 
 _SIMPLE: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
@@ -35,25 +37,36 @@ def package_folder() -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def fields_of(source: str, name: str) -> dict[str, ast.AnnAssign]:
-    """Annotated fields of the class ``name`` in a module's source."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            return {
-                line.target.id: line
-                for line in node.body
-                if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
-            }
-    raise EnvironmentProblem(
-        f"this SGLang has no class {name} where it is expected",
-        fix="install one that the plugin supports: pip install 'axisrl-plugin-sglang[sglang]'",
-    )
+def classes_of(source: str) -> dict[str, dict[str, ast.AnnAssign]]:
+    """Class -> its annotated fields, of every class in a module's source."""
+    return {
+        node.name: {
+            line.target.id: line
+            for line in node.body
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+        }
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef)
+    }
 
 
 def server_arguments(folder: Path) -> dict[str, ast.AnnAssign]:
-    """Every server argument of the SGLang in ``folder``."""
-    source = (folder / "srt" / "server_args.py").read_text(encoding="utf-8")
-    return fields_of(source, "ServerArgs")
+    """Every server argument of the SGLang in ``folder``: the fields of ``ServerArgs``, and of the
+    classes that newer releases put it together from.
+
+    Raises ``EnvironmentProblem`` when what the engine itself sets is not among them.
+    """
+    srt, known = folder / "srt", dict[str, ast.AnnAssign]()
+    parts = sorted((srt / "arg_groups" / "fields").glob("*.py"))
+    for path in filter(Path.exists, [srt / "server_args.py", *parts]):
+        for name, fields in classes_of(path.read_text(encoding="utf-8")).items():
+            known |= fields if name == "ServerArgs" or path in parts else {}
+    if missing := sorted(OWNED.keys() - known.keys()):
+        raise EnvironmentProblem(
+            f"this SGLang has no server argument {', '.join(missing)}; {outside()}".rstrip("; "),
+            fix="install one that the plugin supports: pip install 'axisrl-plugin-sglang[sglang]'",
+        )
+    return known
 
 
 def check_arguments(given: Mapping[str, Any], known: Mapping[str, ast.AnnAssign]) -> None:

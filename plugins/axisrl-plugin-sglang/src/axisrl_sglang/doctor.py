@@ -16,8 +16,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from axisrl.plugins import Finding
+from axisrl_sglang.versions import outside
 
-SUPPORTED = SpecifierSet(">=0.5.16,<0.5.18")
 _INSTALL = "pip install 'axisrl-plugin-sglang[sglang]'"
 
 
@@ -47,12 +47,14 @@ def stack() -> Iterable[Finding]:
             name="sglang", state="missing", cost="engine sglang/engine cannot be used", fix=_INSTALL
         )
         return
-    if version in SUPPORTED:
-        yield Finding(name="sglang", state="ok", found=version)
-    else:
-        yield Finding(
-            name="sglang", state="broken", found=f"{version}, not {SUPPORTED}", fix=_INSTALL
-        )
+    wrong = outside()
+    yield Finding(
+        name="sglang",
+        state="broken" if wrong else "ok",
+        found=wrong or version,
+        cost="engine sglang/engine may not start" if wrong else "",
+        fix=_INSTALL if wrong else "",
+    )
     pins = {pin.name.replace("_", "-").lower(): pin.specifier for pin in _pins()}
     for name, part in PARTS.items():
         yield _part(name, part, pins.get(name, SpecifierSet()))

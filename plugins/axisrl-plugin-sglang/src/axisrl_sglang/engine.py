@@ -47,6 +47,7 @@ from axisrl_sglang.requests import check_request, is_certain, is_masked, samplin
 from axisrl_sglang.routing import ARGUMENT, check_capturing, experts_of, fitted
 from axisrl_sglang.streaming import until_string
 from axisrl_sglang.updates import described, require_served
+from axisrl_sglang.versions import outside
 
 
 @dataclass(eq=False, slots=True)
@@ -119,8 +120,9 @@ class SglangEngine:
                     await self._quantise(model, process)
         except (TimeoutError, EngineFailure) as problem:
             await process.stop(0)
+            told = str(problem) or "engine.start_timeout_s is over"
             raise EnvironmentProblem(
-                f"SGLang did not start: {problem or 'engine.start_timeout_s is over'}",
+                "; ".join(filter(None, (f"SGLang did not start: {told}", outside()))),
                 fix=f"see {process.log}",
             ) from problem
         except BaseException:

@@ -38,7 +38,7 @@ class Serving:
         self._reports = SharedFolder("sglang", uuid.uuid4().hex)
         engine: Any = Engine(**arguments, custom_weight_loader=[LOADER])
         self._engine, self._manager = engine, engine.tokenizer_manager
-        self._ranks = int(engine.server_args.tp_size)
+        self._ranks = int(arguments.get("tp_size", 1))
         self.loop: asyncio.AbstractEventLoop = engine.loop
         self._adapter: str | None = None
         self._numbers = count()
@@ -73,10 +73,15 @@ class Serving:
                 yield _output(ask, out)
 
     async def abort(self, rid: str) -> None:
-        """Returns once the request is over. SGLang forgets an abort that comes before the request
-        reached its scheduler, so it is asked again."""
+        """Returns once the request is over.
+
+        SGLang forgets an abort that comes before the request was sent to its scheduler. Releases
+        that tell whether it was do not abort twice: they are asked once it was. Others are asked
+        again and again.
+        """
         while (over := self._over.get(rid)) is not None:
-            self._manager.abort_request(rid=rid)
+            if getattr(self._manager.rid_to_state.get(rid), "dispatched", True):
+                self._manager.abort_request(rid=rid)
             await asyncio.wait([over], timeout=_AGAIN_S)
 
     async def update(self, weights: Weights) -> list[Report]:

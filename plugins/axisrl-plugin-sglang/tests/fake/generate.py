@@ -7,6 +7,8 @@ import ast
 import sys
 from pathlib import Path
 
+from axisrl_sglang.arguments import classes_of, server_arguments
+
 HERE = Path(__file__).parent
 CLASSES = {
     "srt/server_args.py": {
@@ -77,10 +79,25 @@ CLASSES = {
 }
 
 
+def known(folder: Path, name: str) -> dict[str, dict[str, ast.AnnAssign]]:
+    """Class -> its annotated fields and its bases', of one module of the SGLang in ``folder``."""
+    if name == "srt/server_args.py":
+        return {"ServerArgs": server_arguments(folder)}
+    source = (folder / name).read_text(encoding="utf-8")
+    found = classes_of(source)
+    bases = {
+        node.name: [base.id for base in node.bases if isinstance(base, ast.Name)]
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef)
+    }
+    for owner in CLASSES[name]:
+        for base in bases.get(owner, ()):
+            found[owner] = found.get(base, {}) | found[owner]
+    return found
+
+
 def module(folder: Path, name: str) -> str:
     """The fake's text of one module."""
-    tree = ast.parse((folder / name).read_text(encoding="utf-8"))
-    found = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     lines = [
         f'"""Some data classes of SGLang\'s {name}; written by generate.py."""',
         "# ruff: noqa: F401, UP",
@@ -88,14 +105,10 @@ def module(folder: Path, name: str) -> str:
         "from dataclasses import dataclass",
         "from typing import Any, Dict, List, Literal, Optional, Union",
     ]
+    found = known(folder, name)
     for owner, fields in CLASSES[name].items():
         lines += ["", "", "@dataclass(kw_only=True)", f"class {owner}:"]
-        known = {
-            line.target.id: line
-            for line in found[owner].body
-            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
-        }
-        lines += [declared(known[field]) for field in fields]
+        lines += [declared(found[owner][field]) for field in fields]
     return "\n".join(lines) + "\n"
 
 

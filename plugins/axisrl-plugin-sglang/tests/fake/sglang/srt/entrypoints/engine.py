@@ -30,6 +30,7 @@ class TokenizerManager:
         self._model = FusedModel(
             server_args.model_path, dtype, server_args.json_model_override_args
         )
+        self.rid_to_state = {}
         self._running = {}
         self._seen = []
         self._idle = True
@@ -40,6 +41,9 @@ class TokenizerManager:
         if len(obj.input_ids) > self.context_len - 6:
             raise ValueError(f"Input length ({len(obj.input_ids)} tokens) exceeds the maximum")
         assert not self._released, "released memory is used"
+        state = self.rid_to_state[obj.rid] = SimpleNamespace(dispatched=False, abort_sent=False)
+        await asyncio.sleep(0)
+        state.dispatched = True
         self._running[obj.rid] = False
         self._idle = False
         ids, logprobs, masked = [], [], []
@@ -81,9 +85,15 @@ class TokenizerManager:
                     yield {"output_ids": ids, "meta_info": meta}
             self._seen.append((obj.lora_path, prompt + ids))
         finally:
-            del self._running[obj.rid]
+            del self._running[obj.rid], self.rid_to_state[obj.rid]
 
     def abort_request(self, rid="", abort_all=False):
+        """As of 0.5.20: once for a request, and in vain before it was sent to the scheduler."""
+        state = None if abort_all else self.rid_to_state.get(rid)
+        if state is not None:
+            if state.abort_sent:
+                return
+            state.abort_sent = True
         for running in self._running:
             if abort_all or (rid and running.startswith(rid)):
                 self._running[running] = True
