@@ -75,15 +75,15 @@ def shaped_folder(name: str, work: Path) -> ModelSpec:
 
 
 def random_weights(model: ModelSpec) -> dict[str, torch.Tensor]:
-    """Weights for every parameter of the model, on the GPU."""
+    """Weights for every parameter of the model, on its device."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(model.path)
     with torch.device("meta"):
         net: Any = AutoModelForCausalLM.from_config(config)
-    generator = torch.Generator("cuda").manual_seed(0)
+    dtype, generator = getattr(torch, model.dtype), torch.Generator(model.device).manual_seed(0)
     return {
-        name: torch.empty(p.shape, dtype=torch.bfloat16, device="cuda").normal_(
+        name: torch.empty(p.shape, dtype=dtype, device=model.device).normal_(
             0, 0.02, generator=generator
         )
         for name, p in net.named_parameters()

@@ -42,9 +42,10 @@ def imported_by(path: Path, *, nested: bool = False) -> set[str]:
     return set(imports(ast.parse(path.read_text()).body, nested=nested))
 
 
-ENVIRONMENT = ("axisrl/cli/", "axisrl/runtime/actors.py")
+ENVIRONMENT = ("axisrl/cli/", "axisrl/runtime/actors.py", "axisrl/ops/broadcast/group.py")
 """Who reads environment variables: the command line, and every process of a run once, to hand them
-to components that look up the secret which an option names. Everyone else takes values."""
+to components that look up the secret which an option names. Everyone else takes values. A group
+sets one for a moment: torch takes from nowhere else what a failure of NCCL does."""
 
 
 def reads_environment(path: Path) -> bool:

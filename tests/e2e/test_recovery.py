@@ -74,6 +74,19 @@ def test_a_run_whose_every_process_is_killed_once_is_the_run_without_deaths(
     assert last["recovery/rewinds"] == 2
 
 
+def test_an_engine_that_is_killed_gets_the_weights_that_were_sent_to_the_others(
+    make_run, same_run, killed
+):
+    inline = make_run("inline", *SHORT)
+    inline.whole()
+    sent = ("trainer.transport=nccl", "placement.engines=2")
+    run = killed([(signal.SIGKILL, "engine 1", "train-000010-000")], *sent)
+    output = run.whole()
+    same_run(run, inline)
+    assert "engine 1 is replaced" in output
+    assert run.metrics()[-1].get("recovery/rewinds", 0) == 0
+
+
 def test_processes_that_stop_answering_are_ended_and_the_run_goes_on(
     make_run, same_run, killed, tmp_path
 ):

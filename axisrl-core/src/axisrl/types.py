@@ -238,6 +238,8 @@ class WeightUpdate:
     checksum: str
     adapter: AdapterMeta | None = None
     """Set when ``tensors`` are a low-rank adapter on the weights that version 0 served."""
+    receivers: int = 1
+    """How many are brought to this version at once: ``nccl`` sends to all of them together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

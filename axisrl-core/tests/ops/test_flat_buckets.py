@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from axisrl.ops.checksum import buckets_checksum, weights_checksum
-from axisrl.ops.flat_buckets import ROW_BYTES, entries_from, fill, views
+from axisrl.ops.flat_buckets import (
+    ROW_BYTES,
+    buffer_size,
+    entries_from,
+    fill,
+    filled,
+    layout,
+    views,
+)
 
 
 def weights():
@@ -72,3 +80,12 @@ def test_a_change_in_a_bucket_shows_in_its_checksum():
     before = buckets_checksum(buckets)
     views(buckets[0])["turned"][2, 3] += 1
     assert buckets_checksum(buckets) != before
+
+
+@pytest.mark.parametrize("size", [1, 100_000, 2**30])
+def test_buckets_can_be_filled_one_by_one(size):
+    whole, found = fill(weights(), size), layout(weights(), size)
+    assert [bucket.entries for bucket in whole] == found
+    for bucket, entries in zip(whole, found, strict=True):
+        assert torch.equal(filled(weights(), entries).buffer, bucket.buffer)
+        assert buffer_size(entries) == bucket.buffer.numel()

@@ -103,12 +103,63 @@ def synced_then_caught_up(transport):
     return [update.version for update in late.updates]
 
 
-@pytest.mark.parametrize("transport", ["shared_memory", "disk"])
+@pytest.mark.parametrize("transport", ["shared_memory", "disk", "nccl"])
 def test_a_new_engine_catches_up_with_what_the_others_serve(transport):
     assert synced_then_caught_up(transport) == [3]
 
 
-@pytest.mark.parametrize("transport", ["nccl", "cuda_ipc"])
-def test_weights_that_were_kept_nowhere_cannot_be_caught_up_with(transport):
-    with pytest.raises(Irreplaceable, match=f"version 3 was sent by {transport}"):
-        synced_then_caught_up(transport)
+def test_weights_that_were_kept_nowhere_cannot_be_caught_up_with():
+    with pytest.raises(Irreplaceable, match="version 3 was sent by cuda_ipc"):
+        synced_then_caught_up("cuda_ipc")
+
+
+class Refusing:
+    async def call(self, method, update):
+        raise WeightSyncError("offer 7 is not held any more", fix="see there")
+
+
+def test_weights_that_are_not_held_any_more_cannot_be_caught_up_with():
+    async def work():
+        engines = Engines({"engine rank 0": Post("engine 0", Engine())}, 5.0)
+        await engines.sync(Trainer("nccl"), (2, 3))
+        with pytest.raises(Irreplaceable, match=r"sent by nccl.*offer 7 is not held any more"):
+            await engines.catch_up("engine rank 0", Refusing())
+
+    asyncio.run(work())
+
+
+def test_an_engine_that_refuses_is_named_with_both_versions():
+    expected = "rank 0, on version 2, did not take version 3: offer 7 is not held any more"
+    with pytest.raises(WeightSyncError, match=expected) as refused:
+        sync(Refusing(), Engine())
+    assert refused.value.fix == "see there"
+
+
+def test_receivers_are_told_how_many_they_are_and_one_that_catches_up_is_alone():
+    late, there = Engine(), [Engine(), Engine()]
+
+    async def work():
+        posts = {f"engine rank {n}": Post(f"engine {n}", each) for n, each in enumerate(there)}
+        engines = Engines(posts, 5.0)
+        await engines.sync(Trainer("nccl"), (2, 3))
+        await engines.catch_up("engine rank 0", late)
+
+    asyncio.run(work())
+    assert [engine.updates[0].receivers for engine in there] == [2, 2]
+    assert late.updates[0].receivers == 1
+
+
+def test_an_engine_that_starts_during_a_sync_catches_up_with_what_is_sent_in_it():
+    late, slow = Engine(), Engine(delay=0.05)
+
+    async def work():
+        engines = Engines({"engine rank 0": Post("engine 0", slow)}, 5.0)
+        sync = asyncio.ensure_future(engines.sync(Trainer("nccl"), (2, 3)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await engines.catch_up("engine rank 1", late)
+        assert not sync.done()
+        await sync
+
+    asyncio.run(work())
+    assert [update.version for update in late.updates] == [3]

@@ -90,12 +90,29 @@ def learn(rank, size, job, told=None):
             return told()
         steps = job["steps"] if rank != job.get("leaves") else 0
         stats = [trainer.step(mine, Noted()) for _ in range(steps)]
+        if "receiver" in job:
+            return sent(trainer, rank, job)
         if rank == 0 and "save" in job:
             job["save"].mkdir()
             trainer.save(job["save"])
         return trainer.weight_update(1).checksum, stats
     finally:
         trainer.stop()
+
+
+def sent(trainer, rank, job):
+    """Both ranks offer their weights, and a frozen model of rank 0 takes them: what was offered and
+    what it holds then."""
+    found = None
+    if rank == 0:
+        update = trainer.weight_update(7)
+        frozen = trainer_of(job["dir"], {})
+        frozen.start(job["spec"], None)
+        ack = frozen.update_weights(update)
+        found = update, ack, len(trainer._training.publisher._part._share._buckets)
+        frozen.stop()
+    trainer._group.meet()  # rank 1 sends from a thread of its own until here
+    return found
 
 
 def serve(pipe, rank, size):
@@ -188,6 +205,19 @@ def test_the_weights_of_two_ranks_are_those_of_one(pair, job, tmp_path):
     learn(0, 1, job(save=tmp_path / "one"))
     two, one = (load_file(tmp_path / n / "model/model.safetensors") for n in ("two", "one"))
     assert max(float((two[name] - one[name]).abs().max()) for name in one) < 1e-4
+
+
+@pytest.mark.parametrize("options", [{}, {"lora": {"rank": 2, "update": "adapter"}}])
+def test_both_ranks_send_the_weights_to_who_receives(pair, job, options):
+    from axisrl_local.trainer_config import LoraOptions
+
+    if "lora" in options:
+        options = {"lora": LoraOptions(**options["lora"])}
+    by_file, _ = pair.learn(job(options=options))
+    (update, ack, buckets), _ = pair.learn(job(options=options | {"transport": "nccl"}, receiver=1))
+    assert (update.transport, ack.version) == ("nccl", 7)
+    assert ack.checksum == update.checksum == by_file[0]
+    assert buckets < len(update.tensors)  # rank 1 sent the rest
 
 
 def test_a_rank_without_a_row_still_takes_the_step(pair, job):

@@ -113,7 +113,7 @@ def test_a_bad_update_names_its_tensors_and_changes_nothing(serve, tiny, tmp_pat
     ("fields", "reason"),
     [
         ({"location": "/nowhere/v1.safetensors"}, "cannot be read"),
-        ({"transport": "nccl"}, "cannot receive weights by 'nccl'"),
+        ({"transport": "cuda_ipc"}, "cannot receive weights by 'cuda_ipc'"),
         ({"tensors": ()}, "weight update 1 lacks"),
     ],
 )

@@ -12,12 +12,12 @@ pytest.importorskip("axisrl_local", reason="needs axisrl-plugin-local's trainer"
 
 @pytest.mark.usefixtures("fake_sglang")
 class TestEngine(EngineSuite):
-    cases = (
+    cases = tuple(
         dataclasses.replace(
-            CASES[1],
-            label="",
+            case,
             device="cpu",
             options={"max_context": 256, "hand_over": True},
             tolerance=1e-4,
-        ),
+        )
+        for case in CASES[1:]
     )

@@ -41,7 +41,7 @@ class Kept(SglangEngine):
         self._open.set()
         path = model.path / "model.safetensors"
         checksum = weights_checksum(load_file(path))
-        weights = Weights(0, str(path), False, checksum, True)
+        weights = Weights(0, "disk", str(path), checksum, True)
         assert not any(r.problem for r in await self._served.process.call("update", weights))
 
     async def stop(self):

@@ -33,7 +33,7 @@ def send(model, tmp_path):
     def sent(tensors, **changes):
         location = str(tmp_path / "new.safetensors")
         save_file(tensors, location)
-        weights = Weights(1, location, False, weights_checksum(tensors), True)
+        weights = Weights(1, "disk", location, weights_checksum(tensors), True)
         load(model, pickle.loads(payload(weights._replace(**changes), tmp_path / "1.json")))
         (report,) = json.loads((tmp_path / "1.json").read_text())
         return Report(**report)

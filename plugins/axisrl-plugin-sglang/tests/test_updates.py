@@ -16,21 +16,22 @@ UPDATE = WeightUpdate(
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_every_transport_is_described(transport):
-    weights = described(dataclasses.replace(UPDATE, transport=transport), verify=True)
+    update = dataclasses.replace(UPDATE, transport=transport, receivers=3)
+    weights = described(update, verify=True, receiver="sglang-1")
     assert (weights.version, weights.location, weights.checksum) == (4, "/x", "c")
-    assert weights.shared == (transport == "cuda_ipc")
+    assert (weights.transport, weights.receiver, weights.receivers) == (transport, "sglang-1", 3)
 
 
 def test_an_unknown_transport_is_refused():
-    with pytest.raises(WeightSyncError, match="'nccl'"):
-        described(dataclasses.replace(UPDATE, transport="nccl"), verify=True)
+    with pytest.raises(WeightSyncError, match="'pigeon'"):
+        described(dataclasses.replace(UPDATE, transport="pigeon"), verify=True)
 
 
 def test_memory_of_one_gpu_is_refused_where_several_ranks_would_read_it():
     shared = dataclasses.replace(UPDATE, transport="cuda_ipc")
     with pytest.raises(WeightSyncError, match="'cuda_ipc' in tp_size 2 processes") as refused:
         described(shared, verify=True, ranks=2)
-    assert "trainer.transport=shared_memory" in refused.value.fix
+    assert "trainer.transport to nccl" in refused.value.fix
     assert described(UPDATE, verify=True, ranks=2).version == 4
 
 

@@ -38,7 +38,7 @@ class TrainingOptions(Config):
     """What a micro-batch may keep, in the size of its logits, for its backward pass; chunks beyond
     it are computed twice. Null is 1/32 of the card's memory on CUDA and 512 elsewhere."""
     bucket_mib: int = 2048
-    """Size of the flat buffers into which ``cuda_ipc`` copies weights."""
+    """Size of the flat buffers into which ``cuda_ipc`` and ``nccl`` copy weights."""
 
     def __post_init__(self) -> None:
         if self.lr <= 0 or self.eps <= 0:

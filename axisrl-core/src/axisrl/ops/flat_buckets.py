@@ -6,7 +6,8 @@
    type can be viewed there, and a checksum reads a bucket in one go (:mod:`axisrl.ops.checksum`).
 3. Buckets are on the tensors' own device; views share their memory.
 
-It sends nothing: :mod:`axisrl.ops.cuda_ipc` describes a bucket to another process.
+It sends nothing: :mod:`axisrl.ops.cuda_ipc` describes a bucket to another process, and
+:mod:`axisrl.ops.broadcast` sends one.
 """
 
 from __future__ import annotations
@@ -46,16 +47,27 @@ class Bucket(NamedTuple):
 
 def fill(weights: Mapping[str, Tensor], bucket_bytes: int) -> list[Bucket]:
     """Copy ``weights`` (all on one device) into new buckets of about ``bucket_bytes``."""
-    buckets = []
-    for group in _groups(weights, bucket_bytes):
-        tensor = weights[group[0].name]
-        size = _whole_rows(group[-1].start + group[-1].nbytes)
-        buffer = torch.zeros(size, dtype=torch.uint8, device=tensor.device)
-        bucket = Bucket(buffer, tuple(group))
-        for name, target in views(bucket).items():
-            target.copy_(weights[name].detach())
-        buckets.append(bucket)
-    return buckets
+    return [filled(weights, entries) for entries in layout(weights, bucket_bytes)]
+
+
+def layout(weights: Mapping[str, Tensor], bucket_bytes: int) -> list[tuple[Entry, ...]]:
+    """What each bucket of :func:`fill` would hold."""
+    return [tuple(group) for group in _groups(weights, bucket_bytes)]
+
+
+def filled(weights: Mapping[str, Tensor], entries: Sequence[Entry]) -> Bucket:
+    """A new bucket with a copy of the weights that ``entries`` name."""
+    device = weights[entries[0].name].device
+    buffer = torch.zeros(buffer_size(entries), dtype=torch.uint8, device=device)
+    bucket = Bucket(buffer, tuple(entries))
+    for name, target in views(bucket).items():
+        target.copy_(weights[name].detach())
+    return bucket
+
+
+def buffer_size(entries: Sequence[Entry]) -> int:
+    """Bytes of the buffer that holds them."""
+    return _whole_rows(entries[-1].start + entries[-1].nbytes)
 
 
 def views(bucket: Bucket) -> dict[str, Tensor]:

@@ -24,24 +24,40 @@ def described(tensor: Tensor) -> Described:
     return tuple(tensor.shape), str(tensor.dtype)
 
 
-def read_update(update: WeightUpdate, expected: Mapping[str, Described]) -> dict[str, Tensor]:
-    """The update's tensors, once they are what is ``expected``, by name.
-
-    Raises ``WeightSyncError`` naming what is missing, unexpected or of another shape or type, and
-    when the file cannot be read.
-    """
+def check_told(update: WeightUpdate, expected: Mapping[str, Described]) -> None:
+    """Raise ``WeightSyncError`` unless the tensors it announces are those ``expected``, by name."""
     shapes = {name: shape for name, (shape, _) in expected.items()}
-    _compare(f"weight update {update.version}", shapes, {m.name: m.shape for m in update.tensors})
+    told = {meta.name: meta.shape for meta in update.tensors}
+    _compare(f"weight update {update.version}", shapes, told)
+
+
+def check_arrived(
+    update: WeightUpdate, expected: Mapping[str, Described], tensors: Mapping[str, Tensor]
+) -> None:
+    """Raise ``WeightSyncError`` unless ``tensors`` are those ``expected``; it names what is
+    missing, unexpected or of another shape or type."""
+    found = {name: described(tensor) for name, tensor in tensors.items()}
+    _compare(update.location, expected, found)
+
+
+def read(update: WeightUpdate) -> dict[str, Tensor]:
+    """The tensors of the update's file. Raises ``WeightSyncError`` when it cannot be read."""
     try:
         with safe_open(update.location, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as problem:
         raise WeightSyncError(
             f"weight update {update.version}: {update.location} cannot be read: {problem}",
             fix="engine and trainer must see the same file; across machines use a shared disk",
         ) from problem
-    found = {name: described(tensor) for name, tensor in tensors.items()}
-    _compare(update.location, expected, found)
+
+
+def read_update(update: WeightUpdate, expected: Mapping[str, Described]) -> dict[str, Tensor]:
+    """The tensors of the update's file, once they are what is ``expected``, by name. Raises what
+    the steps raise."""
+    check_told(update, expected)
+    tensors = read(update)
+    check_arrived(update, expected, tensors)
     return tensors
 
 

@@ -10,7 +10,7 @@ GPU (``cuda_ipc``) and a JSON file that describes them.
    then engines have read them. They are copies, so the trainer may go on; one engine rank can read
    them.
 
-It does not gather weights over ranks.
+It does not gather weights over ranks; :mod:`axisrl.ops.weights_sent` sends them to other GPUs.
 """
 
 from __future__ import annotations
@@ -66,14 +66,7 @@ class WeightPublisher:
             version=version,
             transport=self._transport,
             location=str(path),
-            tensors=tuple(
-                TensorMeta(
-                    name=name,
-                    shape=tuple(weight.shape),
-                    dtype=str(weight.dtype).removeprefix("torch."),
-                )
-                for name, weight in weights.items()
-            ),
+            tensors=tensors_of(weights),
             checksum=checksum,
             adapter=adapter,
         )
@@ -112,3 +105,15 @@ class WeightPublisher:
         self._files = [path for path in self._files if path != newest] + [newest]
         while len(self._files) > _KEPT:
             self._files.pop(0).unlink(missing_ok=True)
+
+
+def tensors_of(weights: Mapping[str, Tensor]) -> tuple[TensorMeta, ...]:
+    """What an update says of them."""
+    return tuple(
+        TensorMeta(
+            name=name,
+            shape=tuple(weight.shape),
+            dtype=str(weight.dtype).removeprefix("torch."),
+        )
+        for name, weight in weights.items()
+    )

@@ -97,14 +97,20 @@ async def spawn_ranks(
     return together
 
 
-def free_address() -> str:
-    """``host:port``: this machine as others reach it, and a port that is free now."""
+def this_host() -> str:
+    """This machine as others reach it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(_NO_HOST)
-            host = probe.getsockname()[0]
-        except OSError:  # no route to anywhere: all ranks are on this machine
+            host: str = probe.getsockname()[0]
+        except OSError:  # no route to anywhere: all that will ask is on this machine
             host = "127.0.0.1"
+    return host
+
+
+def free_address() -> str:
+    """``host:port``: :func:`this_host`, and a port that is free now."""
+    host = this_host()
     with socket.socket() as listener:
         listener.bind((host, 0))
         return f"{host}:{listener.getsockname()[1]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping
 
 from axisrl.errors import ActorGone, Irreplaceable, WeightSyncError
@@ -10,8 +11,8 @@ from axisrl.runtime.actors import ActorHandle
 from axisrl.runtime.supervisor import Post
 from axisrl.types import WeightAck, WeightUpdate
 
-_REREADABLE = ("shared_memory", "disk")
-"""Transports whose offer stays there to be read again, at least until the next but one."""
+_REREADABLE = ("shared_memory", "disk", "nccl")
+"""Transports whose offer can be had again, at least until the next."""
 
 
 class Engines:
@@ -25,8 +26,12 @@ class Engines:
 
     async def sync(self, trainer: ActorHandle, versions: tuple[int, int]) -> None:
         """Bring every engine to the trainer's weights, as :func:`sync_weights` does."""
-        update = await sync_weights(trainer, self.posts, versions, self._timeout_s)
-        self._served = update or self._served
+        if not self.posts:
+            return
+        held, version = versions
+        update = await _offered(trainer, self.posts, version)
+        self._served = update  # an engine that starts meanwhile begins with it
+        await _deliver_all(self.posts, held, update, self._timeout_s)
 
     async def catch_up(self, name: str, engine: ActorHandle) -> None:
         """Bring a new engine, which holds the model the run started from, to what the others serve.
@@ -36,12 +41,14 @@ class Engines:
         update = self._served
         if update is None:
             return
+        lost = f"{name} is gone, and version {update.version} was sent by {update.transport}, which"
         if update.transport not in _REREADABLE:
-            raise Irreplaceable(
-                f"{name} is gone, and version {update.version} was sent by {update.transport}, "
-                "which keeps nothing for another engine"
-            )
-        await _deliver(engine, f"{name}, started again,", update, self._timeout_s)
+            raise Irreplaceable(f"{lost} keeps nothing for another engine")
+        alone = dataclasses.replace(update, receivers=1)
+        try:
+            await _deliver(engine, f"{name}, started again,", alone, self._timeout_s)
+        except WeightSyncError as problem:
+            raise Irreplaceable(f"{lost} does not give it again: {problem.message}") from problem
 
 
 async def sync_weights(
@@ -49,25 +56,36 @@ async def sync_weights(
     receivers: Mapping[str, ActorHandle],
     versions: tuple[int, int],
     timeout_s: float,
-) -> WeightUpdate | None:
+) -> None:
     """Bring every receiver (name -> an engine's place, or a frozen model) from the first of
-    ``versions``, which it holds, to the second; returns what was offered. Without receivers nothing
-    is. An engine that takes the place of one that is gone gets the weights instead of it.
+    ``versions``, which it holds, to the second. Without receivers nothing is offered. An engine
+    that takes the place of one that is gone gets the weights instead of it.
 
-    Raises ``WeightSyncError`` naming the receiver and both versions when one is late or echoes
-    another version or checksum.
+    Raises ``WeightSyncError`` naming the receiver and both versions when one is late, refuses, or
+    echoes another version or checksum.
     """
-    if not receivers:
-        return None
-    held, version = versions
+    if receivers:
+        held, version = versions
+        update = await _offered(trainer, receivers, version)
+        await _deliver_all(receivers, held, update, timeout_s)
+
+
+async def _offered(
+    trainer: ActorHandle, receivers: Mapping[str, ActorHandle], version: int
+) -> WeightUpdate:
     update: WeightUpdate = await trainer.call("weight_update", version)
+    return dataclasses.replace(update, receivers=len(receivers))
+
+
+async def _deliver_all(
+    receivers: Mapping[str, ActorHandle], held: int, update: WeightUpdate, timeout_s: float
+) -> None:
     await asyncio.gather(
         *(
             _deliver(receiver, f"{name}, on version {held},", update, timeout_s)
             for name, receiver in receivers.items()
         )
     )
-    return update
 
 
 async def _deliver(
@@ -81,6 +99,10 @@ async def _deliver(
             f"{where} did not confirm version {update.version} within {timeout_s:g} s",
             fix="check that it is alive; raise placement.sync_timeout_s for a slow disk",
         ) from None
+    except WeightSyncError as refused:
+        raise WeightSyncError(
+            f"{where} did not take version {update.version}: {refused.message}", fix=refused.fix
+        ) from refused
     if ack.version != update.version or ack.checksum != update.checksum:
         raise WeightSyncError(
             f"{where} answered with version {ack.version} ({ack.checksum}), "

@@ -32,6 +32,13 @@ CASES = [
     ),
     EngineCase(
         use="local/engine",
+        label="weights over a process group",
+        options={"max_batch": 16, "max_context": 256},
+        max_context=256,
+        trainer_options={"lr": _LEARNING_RATE, "transport": "nccl"},
+    ),
+    EngineCase(
+        use="local/engine",
         label="merged adapter",
         options={"max_batch": 16, "max_context": 256},
         max_context=256,
@@ -53,9 +60,10 @@ CASES = [
     ),
     TrainerCase(
         use="local/trainer",
-        label="recompute, small chunks",
+        label="recompute, small chunks, weights over a process group",
         options={
             "lr": _LEARNING_RATE,
+            "transport": "nccl",
             "recompute": True,
             "chunk_tokens": 3,
             "kept_logits_mib": 0,

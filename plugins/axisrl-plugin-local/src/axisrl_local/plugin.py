@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from axisrl.plugins import EngineComponent, ModelComponent, TrainerComponent, hookimpl
 
-_TRANSPORTS = ("shared_memory", "disk")
+_TRANSPORTS = ("shared_memory", "disk", "nccl")
 
 
 @hookimpl

@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from torch import Tensor
+
 from axisrl.errors import ConfigError, EnvironmentProblem, RunFailed
 from axisrl.ops.adamw import Optimizer
 from axisrl.ops.generators import Generators
@@ -27,9 +29,12 @@ from axisrl.ops.rank_group import RankGroup
 from axisrl.ops.step_totals import StepTotals
 from axisrl.ops.token_batch import token_batch
 from axisrl.ops.weights_out import WeightPublisher
+from axisrl.ops.weights_sent import WeightSender
 from axisrl.protocols import TrainerPart
 from axisrl.protocols.loss import Loss
+from axisrl.runtime.ranks import this_host
 from axisrl.types import (
+    AdapterMeta,
     BuildContext,
     FloatArray,
     ModelSpec,
@@ -50,7 +55,7 @@ class _Training(NamedTuple):
 
     optimizer: Optimizer
     generators: Generators
-    publisher: WeightPublisher
+    publisher: WeightPublisher | WeightSender
 
 
 class LocalTrainer:
@@ -91,6 +96,9 @@ class LocalTrainer:
             self._training = self._prepare(held, total_steps)
             if self._ranks is not None:
                 self._group = RankGroup(self._ranks)
+                if isinstance(self._training.publisher, WeightSender):
+                    leader, *_ = self._group.gather(self._training.publisher.address)
+                    self._training.publisher.join(leader)
         self._memory = self._parts(held)
         self._model = held
 
@@ -133,10 +141,21 @@ class LocalTrainer:
                 self._config.master_weights,
             ),
             generators,
-            WeightPublisher(
-                self._context.run_dir, self._config.transport, self._config.bucket_mib * 2**20
-            ),
+            self._publisher(),
         )
+
+    def _publisher(self) -> WeightPublisher | WeightSender:
+        config = self._config
+        bucket_bytes = config.bucket_mib * 2**20
+        if config.transport == "nccl":
+            return WeightSender(
+                self._ranks,
+                lambda: self._offered(self._ready())[0],
+                host=this_host(),
+                bucket_bytes=bucket_bytes,
+                timeout_s=config.transfer_timeout_s,
+            )
+        return WeightPublisher(self._context.run_dir, config.transport, bucket_bytes)
 
     def logprobs(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
         """See the protocol. Raises ``ConfigError`` for a value model."""
@@ -190,13 +209,17 @@ class LocalTrainer:
         """See the protocol. Tied weights are written once, under their first name. With
         ``lora.update`` adapter a policy offers its adapter alone."""
         held, training = self._ready(), self._trained("offer weights")
+        return training.publisher.publish(version, *self._offered(held))
+
+    def _offered(self, held: HeldModel) -> tuple[Mapping[str, Tensor], AdapterMeta | None]:
+        """What engines are given now."""
         lora = self._config.lora
         if held.adapter is None or lora is None or lora.update == "merged":
-            return training.publisher.publish(version, held.weights())
+            return held.weights(), None
         if held.spec.head == "value":
-            return training.publisher.publish(version, held.weights())
+            return held.weights(), None
         tensors = {name: value.detach() for name, value in held.adapter.tensors().items()}
-        return training.publisher.publish(version, tensors, held.adapter.meta)
+        return tensors, held.adapter.meta
 
     def update_weights(self, update: WeightUpdate) -> WeightAck:
         """See the protocol. Raises ``EnvironmentProblem`` for a model that is being trained and

@@ -1,4 +1,4 @@
-"""Takes a trainer's weights into a model that serves or answers, from one safetensors file.
+"""Takes a trainer's weights into a model that serves or answers, from a file or a process group.
 
 1. Nothing is changed before everything was checked: a bad update leaves the old weights as they
    were.
@@ -9,19 +9,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from axisrl.errors import WeightSyncError
+from axisrl.ops.broadcast.receiver import Party, Receiver
 from axisrl.ops.checksum import weights_checksum
-from axisrl.ops.weights_file import Described, described, listing, read_update
+from axisrl.ops.flat_buckets import views
+from axisrl.ops.weights_file import Described, check_arrived, check_told, described, listing, read
 from axisrl.types import AdapterMeta, WeightUpdate
 from axisrl_local.low_rank import factor_names, merged, weight_name
 
-TRANSPORTS = ("shared_memory", "disk")
+TRANSPORTS = ("shared_memory", "disk", "nccl")
 
 
 class Received(NamedTuple):
@@ -38,6 +41,8 @@ class WeightReceiver:
 
     def __init__(self, model: Any) -> None:
         self._parameters: dict[str, Tensor] = dict(model.named_parameters())
+        self._name = f"local-{uuid.uuid4().hex[:8]}"
+        self._group = Receiver()
         self._originals: dict[str, Tensor] = {}
         self._replaced = False
 
@@ -56,7 +61,8 @@ class WeightReceiver:
             )
         if update.adapter is not None:
             return self._load_adapter(update, update.adapter)
-        tensors = read_update(update, {name: described(v) for name, v in self._parameters.items()})
+        expected = {name: described(value) for name, value in self._parameters.items()}
+        tensors = self._take(update, expected)
         with torch.no_grad():
             for name, parameter in self._parameters.items():
                 parameter.copy_(tensors[name])
@@ -89,9 +95,8 @@ class WeightReceiver:
                 "replaced",
                 fix="let the trainer offer merged weights: lora.update merged",
             )
-        tensors = read_update(update, self._expected(update, adapter))
-        device = next(iter(self._parameters.values())).device
-        tensors = {name: value.to(device) for name, value in tensors.items()}
+        tensors = self._take(update, self._expected(update, adapter))
+        tensors = {name: value.to(self._device) for name, value in tensors.items()}
         wanted = {weight_name(module) for module in adapter.targets}
         with torch.no_grad():
             for name in self._originals.keys() - wanted:
@@ -102,6 +107,22 @@ class WeightReceiver:
                 changed = merged(self._original(name), a, b, adapter.scale)
                 self._parameters[name].copy_(changed)
         return weights_checksum(tensors)
+
+    def _take(self, update: WeightUpdate, expected: Mapping[str, Described]) -> dict[str, Tensor]:
+        """The update's tensors, once they are what is expected."""
+        check_told(update, expected)
+        if update.transport == "nccl":
+            party = Party(self._name, receivers=update.receivers)
+            buckets = self._group.receive(update.location, party, self._device)
+            tensors = {name: value for bucket in buckets for name, value in views(bucket).items()}
+        else:
+            tensors = read(update)
+        check_arrived(update, expected, tensors)
+        return tensors
+
+    @property
+    def _device(self) -> torch.device:
+        return next(iter(self._parameters.values())).device
 
     def _expected(self, update: WeightUpdate, adapter: AdapterMeta) -> dict[str, Described]:
         """What an adapter's tensors must look like to fit the model."""

@@ -31,4 +31,5 @@ def _case(label: str, **trainer: Any) -> EngineCase:
 CASES = [
     _case("weights on the same GPU", transport="cuda_ipc"),
     _case("weights in a file", transport="shared_memory"),
+    _case("weights over a process group", transport="nccl"),
 ]

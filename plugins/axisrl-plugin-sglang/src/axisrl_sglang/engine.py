@@ -139,7 +139,7 @@ class SglangEngine:
         """SGLang loads plain weights into FP8 as they are: give it the model's once more."""
         if self._config.sglang.get("load_format") == "dummy":
             return
-        weights = Weights(0, str(model.path), False, "", self._config.verify_weights)
+        weights = Weights(0, "disk", str(model.path), "", self._config.verify_weights)
         for report in await process.call("update", weights):
             if report.problem:
                 raise EngineFailure(f"the weights of {model.name} in FP8 {report.problem}")
@@ -221,7 +221,7 @@ class SglangEngine:
                 f"{hindrance}",
                 fix="pause and abort requests, or wait until they are over; reload weights first",
             )
-        method, weights = self._described(update)
+        method, weights = self._described(update, served)
         self._close("update")
         try:
             reports = await served.process.call(method, weights)
@@ -238,12 +238,17 @@ class SglangEngine:
         self._version, self._broken = update.version, ""
         return WeightAck(version=update.version, checksum=reports[0].checksum)
 
-    def _described(self, update: WeightUpdate) -> tuple[str, Weights | Adapter]:
+    def _described(self, update: WeightUpdate, served: _Served) -> tuple[str, Weights | Adapter]:
         """The method that takes it, and what the SGLang process must know."""
         config = self._config
         if config.lora is not None:
             return "adapt", described_adapter(update, config.lora)
-        return "update", described(update, verify=config.verify_weights, ranks=self._ranks)
+        return "update", described(
+            update,
+            verify=config.verify_weights,
+            ranks=self._ranks,
+            receiver=served.process.log.stem,
+        )
 
     async def pause(self) -> None:
         """Start no new request until :meth:`resume`."""

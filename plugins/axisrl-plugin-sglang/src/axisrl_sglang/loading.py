@@ -1,8 +1,9 @@
 """Loads new weights inside SGLang's ranks (its ``custom_weight_loader``), and tells how it went.
 
-1. Nothing is changed before the checksum of what was received is the one announced.
-2. Where SGLang holds FP8 blocks, they are made of what was received (:mod:`axisrl_sglang.fp8`).
-3. SGLang's own ``load_weights`` puts each tensor where it is served from: fused, sliced by rank.
+1. By ``nccl`` each rank receives everything itself, and loads it once all ranks have it.
+2. Nothing is changed before the checksum of what was received is the one announced.
+3. Where SGLang holds FP8 blocks, they are made of what was received (:mod:`axisrl_sglang.fp8`).
+   SGLang's own ``load_weights`` puts each tensor where it is served from: fused, sliced by rank.
 4. Then every served value is compared with the one that was loaded (:mod:`axisrl_sglang.landing`).
 5. It never raises: an exception here would end SGLang's scheduler. Rank 0 writes the reports of
    all ranks to one file.
@@ -13,42 +14,43 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from axisrl.ops.broadcast.receiver import Party, Receiver
 from axisrl.ops.checksum import buckets_checksum, weights_checksum
 from axisrl.ops.flat_buckets import Bucket, entries_from, views
 from axisrl_sglang.fp8 import for_blocks
 from axisrl_sglang.landing import served
 from axisrl_sglang.messages import Report
 
+T = TypeVar("T")
 Named = Sequence[tuple[str, Tensor]]
+_RECEIVERS: WeakKeyDictionary[Any, Receiver] = WeakKeyDictionary()
+"""Of each model that was sent weights: groups are kept from one update to the next."""
 
 
 def load(model: Any, named_tensors: Named) -> None:
     """SGLang's signature. ``named_tensors`` is what :mod:`axisrl_sglang.payload` packed."""
     wanted = json.loads(named_tensors[0][0])
     try:
-        buckets = [
-            Bucket(tensor, entries_from(entries))
-            for (_, tensor), entries in zip(named_tensors[1:], wanted["entries"], strict=True)
-        ]
-        report = _take(model, buckets, wanted)
+        report = _take(model, named_tensors[1:], wanted)
     except Exception as problem:  # noqa: BLE001 - it must be told, not end the scheduler
         report = Report(problem=f"{type(problem).__name__}: {problem}")
-    reports = _gathered(report)
-    if reports:
+    reports = _everywhere(report)
+    if _rank() == 0:
         path = Path(wanted["reports"])
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps([each._asdict() for each in reports]), encoding="utf-8")
         partial.replace(path)
 
 
-def _take(model: Any, buckets: Sequence[Bucket], wanted: Mapping[str, Any]) -> Report:
-    received, checksum = _received(model, buckets, wanted)
+def _take(model: Any, shared: Named, wanted: Mapping[str, Any]) -> Report:
+    received, checksum = _received(model, shared, wanted)
     if wanted["checksum"] and checksum != wanted["checksum"]:
         return Report(checksum, "what arrived is not what was sent")
     with torch.no_grad():
@@ -62,18 +64,31 @@ def _take(model: Any, buckets: Sequence[Bucket], wanted: Mapping[str, Any]) -> R
 
 
 def _received(
-    model: Any, buckets: Sequence[Bucket], wanted: Mapping[str, Any]
+    model: Any, shared: Named, wanted: Mapping[str, Any]
 ) -> tuple[dict[str, Tensor], str]:
     """The tensors on the model's device, and their checksum."""
-    if wanted["shared"]:
-        shared = {name: value for bucket in buckets for name, value in views(bucket).items()}
-        return shared, buckets_checksum(buckets)
-    device = str(next(iter(model.parameters())).device)
+    device = next(iter(model.parameters())).device
+    buckets: list[Bucket] = []
+    if wanted["transport"] == "nccl":
+        buckets = _sent(model, device, wanted)
+    elif wanted["transport"] == "cuda_ipc":
+        pairs = zip(shared, wanted["entries"], strict=True)
+        buckets = [Bucket(tensor, entries_from(entries)) for (_, tensor), entries in pairs]
+    if buckets:
+        named = {name: value for bucket in buckets for name, value in views(bucket).items()}
+        return named, buckets_checksum(buckets)
     received: dict[str, Tensor] = {}
     for path in _files(Path(wanted["location"])):
-        with safe_open(path, framework="pt", device=device) as file:
+        with safe_open(path, framework="pt", device=str(device)) as file:
             received |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     return received, weights_checksum(received)
+
+
+def _sent(model: Any, device: torch.device, wanted: Mapping[str, Any]) -> list[Bucket]:
+    """What the trainer sends to every rank."""
+    party = Party(wanted["receiver"], _rank(), _ranks(), wanted["receivers"])
+    receiver = _RECEIVERS.setdefault(model, Receiver())
+    return receiver.receive(wanted["location"], party, device, _all_ranks)
 
 
 def _files(location: Path) -> list[Path]:
@@ -94,11 +109,21 @@ def _load(model: Any, received: Mapping[str, Tensor], *, verify: bool) -> str:
     return served(model, received)
 
 
-def _gathered(report: Report) -> list[Report]:
-    """The reports of all ranks, on rank 0; nothing on the others."""
-    distributed = torch.distributed
-    if not (distributed.is_initialized() and distributed.get_world_size() > 1):
-        return [report]
-    reports: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(reports, report)
-    return reports if distributed.get_rank() == 0 else []
+def _rank() -> int:
+    return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+
+
+def _ranks() -> int:
+    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+
+
+def _all_ranks(mine: bool) -> bool:
+    return all(_everywhere(mine))
+
+
+def _everywhere(mine: T) -> list[T]:
+    """What each rank gives, by rank."""
+    found: list[Any] = [mine] * _ranks()
+    if len(found) > 1:
+        torch.distributed.all_gather_object(found, mine)
+    return found

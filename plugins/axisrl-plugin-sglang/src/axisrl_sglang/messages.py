@@ -69,13 +69,17 @@ class Weights(NamedTuple):
     """A weight update, as the SGLang process needs to know it."""
 
     version: int
+    transport: str
     location: str
-    """A safetensors file, a model's folder, or the description of shared buckets."""
-    shared: bool
-    """It describes buckets on the GPU."""
+    """A safetensors file, a model's folder, the description of shared buckets, or where buckets
+    are sent from."""
     checksum: str
     """Of what must arrive; empty where that is whatever is there."""
     verify: bool
+    receiver: str = ""
+    """This engine, by a name that no other has."""
+    receivers: int = 1
+    """Engines that take the update at once."""
 
 
 class Adapter(NamedTuple):

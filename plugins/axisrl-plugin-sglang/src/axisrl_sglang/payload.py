@@ -36,7 +36,7 @@ def payload(weights: Weights, reports: Path) -> bytes:
     """The bytes for one rank, which writes its reports to ``reports``."""
     description: dict[str, Any] = {**weights._asdict(), "reports": str(reports), "entries": []}
     tensors: list[tuple[str, Any]] = []
-    if weights.shared:
+    if weights.transport == "cuda_ipc":
         buckets = json.loads(Path(weights.location).read_text(encoding="utf-8"))
         description["entries"] = [bucket["entries"] for bucket in buckets]
         tensors = [("", _Shared(bucket["memory"])) for bucket in buckets]

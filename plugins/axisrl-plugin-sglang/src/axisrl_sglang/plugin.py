@@ -20,7 +20,7 @@ def axisrl_rollout_engines() -> Iterable[EngineComponent]:
             modules=("sglang",),
             offloads=True,
             supports_routing_capture=True,
-            transports=("shared_memory", "disk", "cuda_ipc"),
+            transports=("shared_memory", "disk", "cuda_ipc", "nccl"),
         )
     ]
 

@@ -8,12 +8,12 @@ from axisrl.errors import WeightSyncError
 from axisrl.types import WeightUpdate
 from axisrl_sglang.messages import Report, Weights
 
-TRANSPORTS = ("shared_memory", "disk", "cuda_ipc")
+TRANSPORTS = ("shared_memory", "disk", "cuda_ipc", "nccl")
 
 
-def described(update: WeightUpdate, *, verify: bool, ranks: int = 1) -> Weights:
-    """What the SGLang process needs to know; ``ranks`` is its tensor parallelism. Raises
-    ``WeightSyncError`` for what it cannot take."""
+def described(update: WeightUpdate, *, verify: bool, ranks: int = 1, receiver: str = "") -> Weights:
+    """What the SGLang process needs to know; ``ranks`` is its tensor parallelism, ``receiver`` a
+    name that no other engine has. Raises ``WeightSyncError`` for what it cannot take."""
     if update.transport not in TRANSPORTS:
         raise WeightSyncError(
             f"sglang/engine cannot receive weights by {update.transport!r}",
@@ -23,7 +23,7 @@ def described(update: WeightUpdate, *, verify: bool, ranks: int = 1) -> Weights:
         raise WeightSyncError(
             f"sglang/engine cannot receive weights by 'cuda_ipc' in tp_size {ranks} processes: one "
             "reads what one trainer shares",
-            fix="set trainer.transport=shared_memory",
+            fix="set trainer.transport to nccl, or to shared_memory",
         )
     if update.adapter is not None:
         raise WeightSyncError(
@@ -34,10 +34,12 @@ def described(update: WeightUpdate, *, verify: bool, ranks: int = 1) -> Weights:
         )
     return Weights(
         version=update.version,
+        transport=update.transport,
         location=update.location,
-        shared=update.transport == "cuda_ipc",
         checksum=update.checksum,
         verify=verify,
+        receiver=receiver,
+        receivers=update.receivers,
     )
 
 

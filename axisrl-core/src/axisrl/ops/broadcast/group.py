@@ -1,0 +1,158 @@
+"""One sender and its receivers in a process group of torch: NCCL, or gloo through host memory.
+
+1. Groups are made beside torch's default group, which belongs to others.
+2. Every wait has an end: for the members to come, and for each buffer. Only NCCL's own start, once
+   all have said that they are here, has none.
+3. A failure is a ``RuntimeError`` or an ``OSError``; the group is of no use afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+Backend = Literal["nccl", "gloo"]
+_AHEAD = 4
+"""Buffers begun while the first is not over: their order is fixed, and none waits for the next to
+be begun."""
+_BLOCKING = "TORCH_NCCL_BLOCKING_WAIT"
+
+
+class Place(NamedTuple):
+    """A member's place in a group."""
+
+    name: str
+    """Of the group; never used again."""
+    rank: int
+    """0 is the sender."""
+    size: int
+    backend: Backend
+
+
+class BroadcastGroup:
+    """This process's membership."""
+
+    def __init__(self, store: Any, place: Place, timeout_s: float) -> None:
+        """Meet the others at a ``TCPStore``. Raises ``ConnectionError`` naming who did not come in
+        time."""
+        self.place = place
+        self._timeout = timedelta(seconds=timeout_s)
+        scoped = dist.PrefixStore(place.name, store)  # type: ignore[attr-defined]
+        self._meet(scoped)
+        make = _nccl if place.backend == "nccl" else _gloo
+        self._group = make(scoped, place, self._timeout)
+
+    def begin(self, buffer: Tensor) -> _Transfer:
+        """Send (rank 0) or receive ``buffer``, a flat uint8 tensor, in the order of calls."""
+        carried = buffer if self.place.backend == "nccl" else buffer.cpu()
+        options: Any = dist.BroadcastOptions()
+        options.rootRank = 0
+        with torch.cuda.device(buffer.device) if carried.is_cuda else nullcontext():
+            work = self._group.broadcast([carried], options)
+        return _Transfer(work, buffer, carried, self._timeout)
+
+    def close(self) -> None:
+        """Leave, whatever the others do."""
+        if self.place.backend == "nccl":
+            self._group.abort()
+        del self._group
+
+    def _meet(self, store: Any) -> None:
+        place = self.place
+        keys = [f"here/{rank}" for rank in range(place.size)]
+        store.set(keys[place.rank], "")
+        try:
+            store.wait(keys, self._timeout)
+        except dist.DistStoreError:
+            missing = [str(rank) for rank, key in enumerate(keys) if not store.check([key])]
+            raise ConnectionError(
+                f"rank {', '.join(missing)} of {place.size} did not come to the group within "
+                f"{self._timeout.total_seconds():g} s"
+            ) from None
+
+
+class _Transfer(NamedTuple):
+    work: Any
+    buffer: Tensor
+    carried: Tensor
+    """``buffer``, or its values in host memory."""
+    timeout: timedelta
+
+    def finish(self) -> None:
+        self.work.wait(self.timeout)
+        if self.carried is not self.buffer:
+            self.buffer.copy_(self.carried)
+
+
+def broadcast(parts: Iterable[tuple[BroadcastGroup, Tensor]]) -> None:
+    """Send or receive buffers; every member of a group gives its buffers in the same order, and
+    several groups that share members in the same order, too."""
+    begun: deque[_Transfer] = deque()
+    for group, buffer in parts:
+        begun.append(group.begin(buffer))
+        if len(begun) > _AHEAD:
+            begun.popleft().finish()
+    for transfer in begun:
+        transfer.finish()
+
+
+def connect(address: str, timeout_s: float) -> Any:
+    """A client of the store at ``host:port``."""
+    host, _, port = address.rpartition(":")
+    return dist.TCPStore(  # type: ignore[attr-defined]
+        host, int(port), timeout=timedelta(seconds=timeout_s), wait_for_workers=False
+    )
+
+
+def open_store(host: str, timeout_s: float) -> tuple[Any, str]:
+    """A store that this process serves, and its address."""
+    store = dist.TCPStore(  # type: ignore[attr-defined]
+        host, 0, is_master=True, timeout=timedelta(seconds=timeout_s), wait_for_workers=False
+    )
+    return store, f"{host}:{store.port}"
+
+
+def identity(device: torch.device) -> str:
+    """Of a GPU, the same in every process of a machine; empty for a CPU."""
+    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
+
+
+def backend_for(devices: Iterable[str]) -> Backend:
+    """By the :func:`identity` of each member's device: NCCL takes one member a GPU."""
+    known = list(devices)
+    return "nccl" if all(known) and len(set(known)) == len(known) else "gloo"
+
+
+def _gloo(store: Any, place: Place, timeout: timedelta) -> Any:
+    return dist.ProcessGroupGloo(store, place.rank, place.size, timeout)
+
+
+def _nccl(store: Any, place: Place, timeout: timedelta) -> Any:
+    module: Any = dist
+    options = module.ProcessGroupNCCL.Options()
+    options._timeout = timeout
+    with _failures_raised():
+        return module.ProcessGroupNCCL(store, place.rank, place.size, options)
+
+
+@contextmanager
+def _failures_raised() -> Iterator[None]:
+    """A group made inside raises what fails in who waits. Otherwise torch ends the process, which
+    here is an engine or the trainer; there is no other way to tell it."""
+    before = os.environ.get(_BLOCKING)
+    os.environ[_BLOCKING] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_BLOCKING]
+        else:
+            os.environ[_BLOCKING] = before
