@@ -15,6 +15,8 @@ from axisrl.ops.broadcast.group import (
     open_store,
 )
 
+CPU = torch.device("cpu")
+
 
 @pytest.fixture
 def store():
@@ -22,7 +24,9 @@ def store():
 
 
 def member(address, name, rank, size, timeout_s=10.0):
-    return BroadcastGroup(connect(address, timeout_s), Place(name, rank, size, "gloo"), timeout_s)
+    return BroadcastGroup(
+        connect(address, timeout_s), Place(name, rank, size, "gloo"), timeout_s, CPU
+    )
 
 
 def test_receivers_hold_what_the_sender_sent_more_buffers_than_are_under_way(store, together):

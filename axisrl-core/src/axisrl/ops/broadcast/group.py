@@ -1,8 +1,9 @@
 """One sender and its receivers in a process group of torch: NCCL, or gloo through host memory.
 
 1. Groups are made beside torch's default group, which belongs to others.
-2. Every wait has an end: for the members to come, and for each buffer. Only NCCL's own start, once
-   all have said that they are here, has none.
+2. Every wait has an end: for the members to come, and for each buffer. Only NCCL's own start has
+   none; it comes right after all have said that they are here, so that only who dies then is waited
+   for.
 3. A failure is a ``RuntimeError`` or an ``OSError``; the group is of no use afterwards.
 """
 
@@ -40,15 +41,19 @@ class Place(NamedTuple):
 class BroadcastGroup:
     """This process's membership."""
 
-    def __init__(self, store: Any, place: Place, timeout_s: float) -> None:
-        """Meet the others at a ``TCPStore``. Raises ``ConnectionError`` naming who did not come in
-        time."""
+    def __init__(self, store: Any, place: Place, timeout_s: float, device: torch.device) -> None:
+        """Meet the others at a ``TCPStore``; buffers will be on ``device``. Raises
+        ``ConnectionError`` naming who did not come in time."""
         self.place = place
         self._timeout = timedelta(seconds=timeout_s)
         scoped = dist.PrefixStore(place.name, store)  # type: ignore[attr-defined]
         self._meet(scoped)
-        make = _nccl if place.backend == "nccl" else _gloo
-        self._group = make(scoped, place, self._timeout)
+        self._group: Any
+        if place.backend == "nccl":
+            self._group = _nccl(scoped, place, self._timeout)
+            self._group.eager_connect_single_device(device)
+        else:
+            self._group = dist.ProcessGroupGloo(scoped, place.rank, place.size, self._timeout)
 
     def begin(self, buffer: Tensor) -> _Transfer:
         """Send (rank 0) or receive ``buffer``, a flat uint8 tensor, in the order of calls."""
@@ -129,10 +134,6 @@ def backend_for(devices: Iterable[str]) -> Backend:
     """By the :func:`identity` of each member's device: NCCL takes one member a GPU."""
     known = list(devices)
     return "nccl" if all(known) and len(set(known)) == len(known) else "gloo"
-
-
-def _gloo(store: Any, place: Place, timeout: timedelta) -> Any:
-    return dist.ProcessGroupGloo(store, place.rank, place.size, timeout)
 
 
 def _nccl(store: Any, place: Place, timeout: timedelta) -> Any:

@@ -17,7 +17,7 @@ from axisrl.errors import WeightSyncError
 from axisrl.ops.broadcast.channel import Channel
 from axisrl.ops.broadcast.group import BroadcastGroup, broadcast, connect, identity
 from axisrl.ops.broadcast.roster import Layout, Request, Round, layout_from
-from axisrl.ops.flat_buckets import Bucket, buffer_size
+from axisrl.ops.flat_buckets import Bucket, Entry, buffer_size
 
 _ATTEMPTS = 3
 
@@ -100,12 +100,17 @@ class Receiver:
             if "problem" in answer:
                 raise ConnectionError(answer["problem"])
             shares = [layout_from(share) for share in answer["shares"]]
-            self._join(Round(**answer["round"]), shares, where.timeout_s)
-            return self._take(shares, device)
+            # First the memory: who lacks it must not be waited for in a group.
+            buckets = [[_empty(entries, device) for entries in share] for share in shares]
+            self._join(Round(**answer["round"]), shares, where.timeout_s, device)
+            broadcast(self._in_turns(buckets))
+            return [bucket for share in buckets for bucket in share]
         finally:
             channel.close()
 
-    def _join(self, round_: Round, shares: Sequence[Layout], timeout_s: float) -> None:
+    def _join(
+        self, round_: Round, shares: Sequence[Layout], timeout_s: float, device: torch.device
+    ) -> None:
         senders = [sender for sender, share in enumerate(shares) if share]
         if self._name == round_.group and list(self._groups) == senders:
             return
@@ -114,17 +119,8 @@ class Receiver:
             self._stores = {round_.store: connect(round_.store, timeout_s)}
         store = self._stores[round_.store]
         for sender in senders:
-            self._groups[sender] = BroadcastGroup(store, round_.place(sender), timeout_s)
+            self._groups[sender] = BroadcastGroup(store, round_.place(sender), timeout_s, device)
         self._name = round_.group
-
-    def _take(self, shares: Sequence[Layout], device: torch.device) -> list[Bucket]:
-        def made(share: Layout) -> list[Bucket]:
-            buffers = [_empty(buffer_size(entries), device) for entries in share]
-            return [Bucket(b, tuple(e)) for b, e in zip(buffers, share, strict=True)]
-
-        buckets = [made(share) for share in shares]
-        broadcast(self._in_turns(buckets))
-        return [bucket for share in buckets for bucket in share]
 
     def _in_turns(
         self, buckets: Sequence[Sequence[Bucket]]
@@ -136,8 +132,9 @@ class Receiver:
                     yield self._groups[sender], bucket.buffer
 
 
-def _empty(size: int, device: torch.device) -> Tensor:
-    return torch.empty(size, dtype=torch.uint8, device=device)
+def _empty(entries: Sequence[Entry], device: torch.device) -> Bucket:
+    buffer = torch.empty(buffer_size(entries), dtype=torch.uint8, device=device)
+    return Bucket(buffer, tuple(entries))
 
 
 def _parsed(location: str) -> _Where:

@@ -54,7 +54,8 @@ class Share:
         try:
             if self._group is None or self._group.place != place:
                 self.leave()
-                self._group = BroadcastGroup(store, place, self._timeout_s)
+                device = self._buckets[0].buffer.device
+                self._group = BroadcastGroup(store, place, self._timeout_s, device)
             group = self._group
             broadcast((group, bucket.buffer) for bucket in self._buckets)
         except BaseException:
