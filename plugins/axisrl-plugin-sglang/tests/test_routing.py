@@ -209,6 +209,13 @@ def test_tokens_and_experts_are_cut_to_each_other(given, ids, rows):
     assert (None if found.routing is None else len(found.routing)) == rows
 
 
+def test_kernels_that_do_not_tell_what_they_choose_are_found():
+    blank = output(3, 22)._replace(routing=np.zeros((22, 3, 2), np.uint8))
+    with pytest.raises(EngineFailure, match="expert 0 for everything") as refused:
+        fitted(ASK, blank)
+    assert "moe_runner_backend" in refused.value.fix
+
+
 @pytest.mark.parametrize("rows", [None, 21])
 def test_a_finished_request_must_have_all_its_experts(rows):
     with pytest.raises(EngineFailure, match="told no experts of"):

@@ -79,7 +79,7 @@ def share_alike(told, wanted):
 
 @pytest.mark.parametrize(
     ("dtype", "graphs", "least"),
-    [("bfloat16", False, 0.9), ("bfloat16", True, 0.9), ("float32", False, 0.99)],
+    [("bfloat16", False, 0.9), ("bfloat16", True, 0.9), ("float32", False, 0.97)],
 )
 def test_experts_are_those_that_a_router_over_the_same_tokens_chooses(
     drawn_model, endless, tmp_path, record_property, dtype, graphs, least

@@ -74,6 +74,11 @@ def fitted(request: GenerateRequest, output: Output) -> Output:
     end; raises ``EngineFailure`` for another that lacks some."""
     if request.routing_from is None or not output.ids:
         return output._replace(routing=None)
+    if output.routing is not None and _is_blank(output.routing):
+        raise EngineFailure(
+            "SGLang told expert 0 for everything: its kernels choose without telling",
+            fix="leave engine.sglang.moe_runner_backend at auto, or set it to triton",
+        )
     before = len(request.prompt_ids) - 1 - request.routing_from
     told = 0 if output.routing is None else len(output.routing)
     missing = before + len(output.ids) - told
@@ -87,3 +92,8 @@ def fitted(request: GenerateRequest, output: Output) -> Output:
         logprobs=output.logprobs[:kept],
         routing=output.routing[: before + kept],
     )
+
+
+def _is_blank(routing: Payload) -> bool:
+    """No token chose anything but expert 0, which of several is impossible."""
+    return bool(routing.size) and routing.shape[2] > 1 and not routing.any()
