@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
+import os
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -87,6 +88,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     """Print one row."""
     args = parse()
+    for name in ("NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE"):
+        # NCCL reads them once a process, here for the plain broadcast; SGLang turns them off.
+        os.environ.setdefault(name, "0")
     with tempfile.TemporaryDirectory() as work:
         measured = asyncio.run(measure(args, Path(work)))
     name = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"

@@ -67,12 +67,14 @@ def test_nccl_is_for_members_with_a_gpu_each():
     assert backend_for(["", ""]) == "gloo"
 
 
-@pytest.mark.parametrize("before", [None, "0"])
-def test_only_the_making_of_a_group_asks_torch_to_raise_failures(monkeypatch, before):
-    if before is None:
-        monkeypatch.delenv("TORCH_NCCL_BLOCKING_WAIT", raising=False)
-    else:
-        monkeypatch.setenv("TORCH_NCCL_BLOCKING_WAIT", before)
-    with module._failures_raised():
-        assert os.environ["TORCH_NCCL_BLOCKING_WAIT"] == "1"
-    assert os.environ.get("TORCH_NCCL_BLOCKING_WAIT") == before
+@pytest.mark.parametrize("chosen", [None, "1"])
+def test_what_nccl_reads_is_set_while_a_group_starts_and_then_as_it_was(monkeypatch, chosen):
+    names = ("TORCH_NCCL_BLOCKING_WAIT", "NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TORCH_NCCL_BLOCKING_WAIT", "0")
+    if chosen is not None:
+        monkeypatch.setenv("NCCL_CUMEM_ENABLE", chosen)
+    with module._environment():
+        assert [os.environ[name] for name in names] == ["1", chosen or "0", "0"]
+    assert [os.environ.get(name) for name in names] == ["0", chosen, None]

@@ -24,7 +24,10 @@ Backend = Literal["nccl", "gloo"]
 _AHEAD = 4
 """Buffers begun while the first is not over: their order is fixed, and none waits for the next to
 be begun."""
-_BLOCKING = "TORCH_NCCL_BLOCKING_WAIT"
+_RAISING = {"TORCH_NCCL_BLOCKING_WAIT": "1"}
+"""Failures are raised in who waits. Otherwise torch ends the process: an engine, or the trainer."""
+_ALIKE = {"NCCL_CUMEM_ENABLE": "0", "NCCL_NVLS_ENABLE": "0"}
+"""Every member must have the same, and engines turn both off; unless the user chose."""
 
 
 class Place(NamedTuple):
@@ -50,8 +53,9 @@ class BroadcastGroup:
         self._meet(scoped)
         self._group: Any
         if place.backend == "nccl":
-            self._group = _nccl(scoped, place, self._timeout)
-            self._group.eager_connect_single_device(device)
+            with _environment():
+                self._group = _nccl(scoped, place, self._timeout)
+                self._group.eager_connect_single_device(device)
         else:
             self._group = dist.ProcessGroupGloo(scoped, place.rank, place.size, self._timeout)
 
@@ -140,20 +144,19 @@ def _nccl(store: Any, place: Place, timeout: timedelta) -> Any:
     module: Any = dist
     options = module.ProcessGroupNCCL.Options()
     options._timeout = timeout
-    with _failures_raised():
-        return module.ProcessGroupNCCL(store, place.rank, place.size, options)
+    return module.ProcessGroupNCCL(store, place.rank, place.size, options)
 
 
 @contextmanager
-def _failures_raised() -> Iterator[None]:
-    """A group made inside raises what fails in who waits. Otherwise torch ends the process, which
-    here is an engine or the trainer; there is no other way to tell it."""
-    before = os.environ.get(_BLOCKING)
-    os.environ[_BLOCKING] = "1"
+def _environment() -> Iterator[None]:
+    """What torch and NCCL read when a group starts, and take from nowhere else."""
+    before = {name: os.environ.get(name) for name in (*_RAISING, *_ALIKE)}
+    os.environ.update(_ALIKE | {name: old for name, old in before.items() if old} | _RAISING)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_BLOCKING]
-        else:
-            os.environ[_BLOCKING] = before
+        for name, old in before.items():
+            if old is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = old
