@@ -281,16 +281,28 @@ class ModelSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """One trainer's place among those that hold the same model and share its batches (data
-    parallel)."""
+    """One trainer's place among those that train one model together."""
 
     rank: int
-    """From 0; the batches whose ``rank`` it is are this trainer's."""
+    """From 0."""
     size: int
     rendezvous: str
     """``host:port`` where they meet; rank 0 listens there."""
     timeout_s: float = 300.0
     """Longest wait for another rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What part of every global batch a trainer rank passes through its model: ranks that divide a
+    model among themselves have the same one."""
+
+    index: int
+    """The batches whose ``rank`` it is are this trainer's."""
+    count: int
+    """Into how many parts a global batch is packed."""
+    speaks: bool = True
+    """True of one rank of each share: it hands on what the share computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from axisrl.runtime.placement import InlinePlacement
 from axisrl.runtime.ranks import RankedHandle, free_address, spawn_ranks
 from axisrl.runtime.trainer import TrainerActor, ValueActor
 from axisrl.testing.fakes import ScriptedTrainer
-from axisrl.types import ModelSpec, RolloutGroup, RolloutSummary, Sample
+from axisrl.types import ModelSpec, RolloutGroup, RolloutSummary, Sample, Share
 
 
 class Rank:
@@ -120,6 +120,27 @@ class Joined(ScriptedTrainer):
 
     def join(self, ranks):
         self.ranks = ranks
+        return Share(index=ranks.rank, count=ranks.size)
+
+
+class Divided(Joined):
+    """Two ranks share a model; only the first of them hands on."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def join(self, ranks):
+        self.ranks = ranks
+        first = ranks.rank % 2 == 0
+        return Share(index=ranks.rank // 2, count=ranks.size // 2, speaks=first)
+
+    def save(self, path):
+        self.asked.append("save")
+
+    def weight_update(self, version):
+        self.asked.append("weight_update")
+        return super().weight_update(version)
 
 
 class Trainer(TrainerActor):
@@ -283,3 +304,26 @@ def test_each_rank_scores_its_share_of_the_rollouts(boot, count, by_rank):
     there = boot(2, "advantage=stage/critic", "value={loss: stage/error}")
     found = in_ranks(there, work, actor=Critic)
     assert found == {f"r{at}": (rank, 3) for at, rank in enumerate(by_rank)}
+
+
+def test_ranks_that_divide_a_model_step_over_the_same_batches(boot):
+    async def work(handle, actors):
+        for actor in actors:
+            actor.learn(rows(5))
+        await handle.call("step", 0)
+        return [
+            [row for batch in actor.backend.batches[0] for row in batch.rows] for actor in actors
+        ]
+
+    seen = in_ranks(boot(4), work, backend=Divided)
+    assert seen[0] == seen[1] and seen[2] == seen[3]
+    assert sorted(seen[0] + seen[2]) == list(range(5))
+
+
+def test_ranks_that_divide_a_model_are_all_asked_for_what_needs_all_of_it(boot, tmp_path):
+    async def work(handle, actors):
+        await handle.call("save", tmp_path)
+        await handle.call("weight_update", 1)
+        return [actor.backend.asked for actor in actors]
+
+    assert in_ranks(boot(4), work, backend=Divided) == [["save", "weight_update"]] * 4

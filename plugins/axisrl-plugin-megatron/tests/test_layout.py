@@ -5,8 +5,11 @@ import pytest
 from axisrl.errors import ConfigError
 from axisrl_megatron.layout import Layout, ModelShape
 
-DENSE = ModelShape(layers=28, heads=12, key_value_heads=2, intermediate=8960)
-SPARSE = ModelShape(layers=48, heads=32, key_value_heads=4, intermediate=6144, experts=128)
+DENSE = ModelShape(layers=28, heads=12, key_value_heads=2, intermediate=8960, vocabulary=151936)
+SPARSE = ModelShape(
+    layers=48, heads=32, key_value_heads=4, intermediate=6144, vocabulary=151936, experts=128
+)
+ODD = ModelShape(layers=2, heads=4, key_value_heads=2, intermediate=128, vocabulary=99)
 
 
 def test_what_the_sizes_leave_is_data_parallel():
@@ -40,6 +43,7 @@ def test_a_layout_that_divides_the_model_passes(shape, sizes):
         (DENSE, {"tensor": 8}, "12 attention heads / tensor 8 leaves 4"),
         (DENSE, {"tensor": 4}, "2 key-value heads / tensor 4 leaves 2"),
         (DENSE, {"tensor": 3}, "8960 columns of the MLP / tensor 3 leaves 2"),
+        (ODD, {"tensor": 2}, "99 tokens of the vocabulary / tensor 2 leaves 1"),
         (DENSE, {"pipeline": 8}, "28 layers / pipeline x virtual 8 leaves 4"),
         (DENSE, {"pipeline": 4, "virtual": 2}, "28 layers / pipeline x virtual 8 leaves 4"),
         (DENSE, {"virtual": 2}, "virtual 2 needs pipeline above 1"),

@@ -1,10 +1,13 @@
 """Tests of axisrl_megatron.weights, on a net of one Megatron-named parameter or two."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from axisrl.errors import EnvironmentProblem
+from axisrl_megatron.layout import Layout
 from axisrl_megatron.weights import FolderTensors, NetWeights
 
 FC1 = "decoder.layers.0.mlp.linear_fc1.weight"
@@ -31,7 +34,7 @@ def net():
 
 @pytest.fixture
 def weights(net):
-    return NetWeights(net, head_size=4, key_value_heads=1)
+    return NetWeights(net, 4, 1, SimpleNamespace(layout=Layout()))
 
 
 def test_what_was_loaded_comes_back_under_its_names(weights):

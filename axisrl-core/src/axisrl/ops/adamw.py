@@ -10,7 +10,7 @@ It does not compute gradients and writes no files.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -44,9 +44,13 @@ class Optimizer:
         config: TrainingOptions,
         total_steps: int,
         master_weights: Literal["float32", "model"] = "float32",
+        norm: Callable[[Mapping[str, Tensor]], Tensor] | None = None,
     ) -> None:
+        """``norm`` is the 2-norm of all gradients, given those of ``named``: for ranks that divide
+        a model among themselves."""
         self._config = config
         self._master_weights = master_weights
+        self._norm = norm
         self._total_steps = total_steps
         self._halves: dict[str, torch.nn.Parameter] = {}
         self._masters = {name: self._master(name, parameter) for name, parameter in named}
@@ -101,10 +105,7 @@ class Optimizer:
 
     def step(self) -> UpdateReport:
         """One update with the gradients accumulated since the last; then they are gone."""
-        masters = list(self._masters.values())
-        self.gradients()
-        limit = self._config.max_grad_norm or math.inf
-        norm = float(torch.nn.utils.clip_grad_norm_(masters, limit))
+        norm = self._clip()
         rate = learning_rate(self._config, self.steps, self._total_steps)
         applied = math.isfinite(norm)
         if applied:
@@ -116,6 +117,17 @@ class Optimizer:
         self._adamw.zero_grad(set_to_none=True)
         self.steps += 1
         return UpdateReport(grad_norm=norm, learning_rate=rate, applied=applied)
+
+    def _clip(self) -> float:
+        """The norm of all gradients, which are scaled down to the limit where it is larger."""
+        masters = list(self._masters.values())
+        found = dict(zip(self._masters, self.gradients(), strict=True))
+        limit = self._config.max_grad_norm or math.inf
+        if self._norm is None:
+            return float(torch.nn.utils.clip_grad_norm_(masters, limit))
+        norm = self._norm(found)
+        torch.nn.utils.clip_grads_with_norm_(masters, limit, norm)
+        return float(norm)
 
     @torch.no_grad()
     def _refresh_halves(self) -> None:

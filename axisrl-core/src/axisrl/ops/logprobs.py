@@ -19,6 +19,9 @@ exact where the label was nearly certain. Softmax, logprob and entropy are compu
 products of chunks summed in it (float64 for float64). h / t is rounded to the model's type: nothing
 is lost at temperature 1. What is kept changes no number.
 
+Ranks may share the vocabulary (:class:`VocabularyShard`): each has some rows of W, and sums over
+the vocabulary are of all. The gradient of h is then this rank's part, to be summed by the caller.
+
 It does not support a second derivative.
 
 Shapes: ``M`` trained tokens, ``C`` tokens of a chunk, ``B`` tokens of a block of it (so many are
@@ -31,7 +34,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.autograd.function import once_differentiable
 
 from axisrl.ops.head_plan import HeadPlan
@@ -39,8 +42,21 @@ from axisrl.ops.head_plan import HeadPlan
 _MIB = 1 << 20
 
 
+class VocabularyShard(NamedTuple):
+    """Which rows of the output layer ``weight_VH`` are."""
+
+    start: int
+    group: Any
+    """The process group of the ranks that have the others."""
+
+
 def token_logprobs(
-    hidden_MH: Tensor, weight_VH: Tensor, labels_M: Tensor, temperature_M: Tensor, plan: HeadPlan
+    hidden_MH: Tensor,
+    weight_VH: Tensor,
+    labels_M: Tensor,
+    temperature_M: Tensor,
+    plan: HeadPlan,
+    shard: VocabularyShard | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Log-probability of each label and entropy at each token, both float32 (M,) (float64 for
     float64 inputs).
@@ -48,7 +64,7 @@ def token_logprobs(
     Differentiable in ``hidden_MH`` and ``weight_VH``.
     """
     logprobs_M, entropy_M = _TokenLogprobs.apply(  # type: ignore[no-untyped-call]
-        hidden_MH, weight_VH, labels_M, temperature_M, plan, torch.is_grad_enabled()
+        hidden_MH, weight_VH, labels_M, temperature_M, (plan, shard), torch.is_grad_enabled()
     )
     return logprobs_M, entropy_M
 
@@ -63,11 +79,12 @@ class _TokenLogprobs(torch.autograd.Function):
         weight_VH: Tensor,
         labels_M: Tensor,
         temperature_M: Tensor,
-        plan: HeadPlan,
+        how: tuple[HeadPlan, VocabularyShard | None],
         keep: bool,
     ) -> tuple[Tensor, Tensor]:
+        plan, _ = how
         temperature_M = temperature_M.to(_wide(weight_VH.dtype))
-        head = _Head(hidden_MH, weight_VH, labels_M, temperature_M, plan)
+        head = _head(hidden_MH, weight_VH, labels_M, temperature_M, how)
         logprobs_M, entropy_M = (torch.zeros_like(temperature_M) for _ in range(2))
         frozen = keep and not (ctx.needs_input_grad[1] or plan.entropy)
         pull_MH = torch.empty_like(hidden_MH) if frozen else None
@@ -77,29 +94,31 @@ class _TokenLogprobs(torch.autograd.Function):
             room -= (chunk.stop - chunk.start) * len(weight_VH) * weight_VH.itemsize
             x_CV = head.logits(chunk, fresh=room >= 0)
             for rows, x_BV in head.blocks(chunk, x_CV):
-                logp_BV = head.log_softmax(x_BV)
-                logprobs_M[rows] = logp_BV.gather(1, labels_M[rows, None])[:, 0]
+                logp_BV = head.log_softmax(rows, x_BV)
+                logprobs_M[rows] = head.at_labels(rows, logp_BV)
                 if plan.entropy:
                     p_BV = torch.exp(logp_BV, out=head.scratch("p", len(x_BV)))
-                    entropy_M[rows] = -p_BV.mul_(logp_BV).sum(dim=-1)
+                    entropy_M[rows] = -head.total(p_BV.mul_(logp_BV).sum(dim=-1))
             if pull_MH is not None:
                 torch.mm(head.residual(chunk, x_CV, logprobs_M), weight_VH, out=pull_MH[chunk])
             elif room >= 0:
                 kept.append(head.residual(chunk, x_CV, logprobs_M))
-        ctx.plan = plan
+        ctx.how = how
         tokens_M = (labels_M, temperature_M, logprobs_M, entropy_M)
-        ctx.save_for_backward(hidden_MH, weight_VH, *tokens_M, pull_MH, *kept)
+        ctx.save_for_backward(hidden_MH, weight_VH, *tokens_M, head.sums_M, pull_MH, *kept)
         return logprobs_M, entropy_M
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads_M: Tensor) -> tuple[Tensor | None, ...]:
         hidden_MH, weight_VH, labels_M, temperature_M, *known_M = ctx.saved_tensors[:6]
-        pull_MH, *kept = ctx.saved_tensors[6:]
-        slopes = _Slopes.of(grads_M, known_M, temperature_M, entropy=ctx.plan.entropy)
+        sums_M, pull_MH, *kept = ctx.saved_tensors[6:]
+        plan, _ = ctx.how
+        slopes = _Slopes.of(grads_M, known_M, temperature_M, entropy=plan.entropy)
         if pull_MH is not None:
             return _times(pull_MH, slopes.row_M), *(None,) * 6
-        head = _Head(hidden_MH, weight_VH, labels_M, temperature_M, ctx.plan)
+        head = _head(hidden_MH, weight_VH, labels_M, temperature_M, ctx.how)
+        head.sums_M = sums_M
         grad_hidden_MH = torch.empty_like(hidden_MH)
         grad_weight_VH = None
         if ctx.needs_input_grad[1]:
@@ -109,7 +128,7 @@ class _TokenLogprobs(torch.autograd.Function):
                 q_CV = kept[index]
             else:
                 q_CV = head.residual(chunk, head.logits(chunk, fresh=False), known_M[0])
-            if ctx.plan.entropy:
+            if plan.entropy:
                 q_CV = head.with_entropy(chunk, q_CV, slopes)
             torch.mm(q_CV, weight_VH, out=grad_hidden_MH[chunk])
             if grad_weight_VH is not None:
@@ -137,6 +156,8 @@ class _Head:
         row_bytes = len(weight_VH) * temperature_M.itemsize
         self._block = max(1, min(self._chunk, _block_bytes(weight_VH.device) // row_bytes))
         self._made: dict[str, Tensor] = {}
+        self.sums_M: Tensor | None = None
+        """What the backward pass needs beside the log-probabilities."""
 
     def chunks(self) -> list[slice]:
         return _slices(0, len(self._labels_M), self._chunk)
@@ -153,17 +174,29 @@ class _Head:
         x_CV = self._own(tokens, dtype) if fresh else self._shared("x", self._chunk, dtype)[:tokens]
         return torch.mm(cooled_CH, self._weight_VH.T, out=x_CV)
 
-    def log_softmax(self, x_BV: Tensor) -> Tensor:
+    def log_softmax(self, rows: slice, x_BV: Tensor) -> Tensor:
         """In a scratch that the next block overwrites."""
         logp_BV = self.scratch("log p", len(x_BV)).copy_(x_BV)
         # In place: a row is written once its sum is known.
         return torch.log_softmax(logp_BV, dim=-1, out=logp_BV)
 
+    def at_labels(self, rows: slice, logp_BV: Tensor) -> Tensor:
+        """The labels' entries."""
+        return logp_BV.gather(1, self._labels_M[rows, None])[:, 0]
+
+    def total(self, sum_B: Tensor) -> Tensor:
+        """A sum over this W, of all of the vocabulary."""
+        return sum_B
+
     def residual(self, chunk: slice, x_CV: Tensor, logprobs_M: Tensor) -> Tensor:
         """q in the place of x."""
         torch.softmax(x_CV, dim=-1, out=x_CV)
-        label_C = logprobs_M[chunk].expm1().to(x_CV.dtype)
-        return x_CV.scatter_(1, self._labels_M[chunk, None], label_C[:, None])
+        return self.put_at_labels(chunk, x_CV, logprobs_M[chunk].expm1())
+
+    def put_at_labels(self, chunk: slice, q_CV: Tensor, label_C: Tensor) -> Tensor:
+        """``label_C`` at the labels' entries of ``q_CV``, in place."""
+        values = label_C.to(q_CV.dtype)[:, None]
+        return q_CV.scatter_(1, self._labels_M[chunk, None], values)
 
     def with_entropy(self, chunk: slice, q_CV: Tensor, slopes: _Slopes) -> Tensor:
         """The gradient at x: p (factor log p + constant), but at the label. Kept q stays."""
@@ -176,8 +209,7 @@ class _Head:
             torch.addcmul(constant_B, logp_BV, factor_B, out=logp_BV)
             start = rows.start - chunk.start
             torch.mul(q_BV, logp_BV, out=grad_CV[start : start + len(q_BV)])
-        label_C = slopes.label_M[chunk].to(grad_CV.dtype)
-        return grad_CV.scatter_(1, self._labels_M[chunk, None], label_C[:, None])
+        return self.put_at_labels(chunk, grad_CV, slopes.label_M[chunk])
 
     def scratch(self, name: str, tokens: int) -> Tensor:
         """(B, V) in the wide type."""
@@ -190,6 +222,63 @@ class _Head:
         if name not in self._made:
             self._made[name] = self._own(tokens, dtype)
         return self._made[name]
+
+
+class _SharedHead(_Head):
+    """Some rows of the output layer; ``sums_M`` is logsumexp over all of them."""
+
+    def __init__(self, shard: VocabularyShard, *inputs: Any) -> None:
+        super().__init__(*inputs)
+        self._group = shard.group
+        own_M = self._labels_M - shard.start
+        self._mine_M = (own_M >= 0) & (own_M < len(self._weight_VH))
+        self._labels_M = own_M.clamp(0, len(self._weight_VH) - 1)
+        self.sums_M = torch.zeros_like(self._temperature_M)
+
+    def log_softmax(self, rows: slice, x_BV: Tensor) -> Tensor:
+        logp_BV = self.scratch("log p", len(x_BV)).copy_(x_BV)
+        largest_B = logp_BV.amax(dim=-1)
+        distributed.all_reduce(largest_B, distributed.ReduceOp.MAX, group=self._group)
+        p_BV = torch.sub(logp_BV, largest_B[:, None], out=self.scratch("p", len(x_BV)))
+        sums_B = largest_B + self.total(p_BV.exp_().sum(dim=-1)).log_()
+        self._sums_of(rows).copy_(sums_B)
+        return logp_BV.sub_(sums_B[:, None])
+
+    def at_labels(self, rows: slice, logp_BV: Tensor) -> Tensor:
+        found_B = super().at_labels(rows, logp_BV)
+        return self.total(torch.where(self._mine_M[rows], found_B, 0.0))
+
+    def total(self, sum_B: Tensor) -> Tensor:
+        distributed.all_reduce(sum_B, group=self._group)
+        return sum_B
+
+    def residual(self, chunk: slice, x_CV: Tensor, logprobs_M: Tensor) -> Tensor:
+        for rows, x_BV in self.blocks(chunk, x_CV):
+            p_BV = self.scratch("p", len(x_BV)).copy_(x_BV)
+            x_BV.copy_(p_BV.sub_(self._sums_of(rows)[:, None]).exp_())
+        return self.put_at_labels(chunk, x_CV, logprobs_M[chunk].expm1())
+
+    def put_at_labels(self, chunk: slice, q_CV: Tensor, label_C: Tensor) -> Tensor:
+        """Where a label is another rank's, what is there stays."""
+        there_C = super().at_labels(chunk, q_CV)
+        values_C = torch.where(self._mine_M[chunk], label_C.to(q_CV.dtype), there_C)
+        return super().put_at_labels(chunk, q_CV, values_C)
+
+    def _sums_of(self, rows: slice) -> Tensor:
+        sums_M: Tensor = self.sums_M  # type: ignore[assignment]
+        return sums_M[rows]
+
+
+def _head(
+    hidden_MH: Tensor,
+    weight_VH: Tensor,
+    labels_M: Tensor,
+    temperature_M: Tensor,
+    how: tuple[HeadPlan, VocabularyShard | None],
+) -> _Head:
+    plan, shard = how
+    inputs = (hidden_MH, weight_VH, labels_M, temperature_M, plan)
+    return _Head(*inputs) if shard is None else _SharedHead(shard, *inputs)
 
 
 class _Slopes(NamedTuple):

@@ -1,8 +1,9 @@
 """RankGroup: trainers of one model add up their gradients (torch.distributed, gloo).
 
 1. Ranks meet at a TCP store of rank 0.
-2. A sum travels as flat float32 buckets through the CPU, whatever device the gradients are on. It
-   is the same on every rank, bit for bit: each part is added up in one place and then copied.
+2. A sum travels as flat float32 buckets: through the CPU, whatever device the gradients are on,
+   unless a group of torch's is named. It is the same on every rank, bit for bit: each part is added
+   up in one place and then copied.
 3. Nobody waits for ever: a rank that is missing is named after ``timeout_s``.
 
 It knows no model and no optimizer.
@@ -30,9 +31,12 @@ _BUCKET = 1 << 24
 class RankGroup:
     """This process's membership; torch allows one a process."""
 
-    def __init__(self, ranks: Ranks) -> None:
-        """Meet the others. Raises ``RankLost`` naming who did not come in time."""
+    def __init__(self, ranks: Ranks, backend: str = "gloo") -> None:
+        """Meet the others; ``backend`` is torch's process group's, and has gloo for a CPU. Raises
+        ``RankLost`` naming who did not come in time."""
         self._ranks = ranks
+        self._cpu: Any = None
+        """The group of what goes through the CPU; None is torch's default."""
         self._timeout = timedelta(seconds=ranks.timeout_s)
         host, _, port = ranks.rendezvous.rpartition(":")
         with self._waiting("start"):
@@ -46,25 +50,31 @@ class RankGroup:
             store.set(_key(ranks.rank), "here")
             self._wait_for_all(store)
             dist.init_process_group(
-                "gloo",
+                backend,
                 store=store,
                 rank=ranks.rank,
                 world_size=ranks.size,
                 timeout=self._timeout,
             )
+            if backend != "gloo":
+                self._cpu = dist.new_group(backend="gloo", timeout=self._timeout)
 
     def meet(self) -> None:
         """Return when every rank is here. Raises ``RankLost``, on rank 0 with the names."""
         with self._waiting("step"):
-            dist.monitored_barrier(timeout=self._timeout, wait_all_ranks=True)
+            dist.monitored_barrier(self._cpu, timeout=self._timeout, wait_all_ranks=True)
 
     @torch.no_grad()
-    def sum_(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each tensor by its sum over the ranks, in float32; all give the same shapes."""
+    def sum_(self, tensors: Sequence[Tensor], group: Any = None) -> None:
+        """Replace each tensor by its sum over the ranks, in float32; all give the same shapes.
+
+        With ``group``, one of torch's, over its ranks alone and on the tensors' own device.
+        """
         with self._waiting("step"):
             for bucket in _buckets(tensors):
-                flat = torch.cat([each.reshape(-1).to("cpu", torch.float32) for each in bucket])
-                dist.all_reduce(flat)
+                device = torch.device("cpu") if group is None else bucket[0].device
+                flat = torch.cat([each.reshape(-1).to(device, torch.float32) for each in bucket])
+                dist.all_reduce(flat, group=self._cpu if group is None else group)
                 parts = torch.split(flat, [each.numel() for each in bucket])
                 for each, part in zip(bucket, parts, strict=True):
                     each.copy_(part.view_as(each))
@@ -73,7 +83,7 @@ class RankGroup:
         """What every rank gave, by rank."""
         found: list[T] = [one] * self._ranks.size
         with self._waiting("step"):
-            dist.all_gather_object(found, one)
+            dist.all_gather_object(found, one, group=self._cpu)
         return found
 
     def close(self) -> None:

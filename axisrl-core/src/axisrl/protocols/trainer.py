@@ -12,6 +12,7 @@ from axisrl.types import (
     ModelSpec,
     PackedBatch,
     Ranks,
+    Share,
     StepStats,
     WeightAck,
     WeightUpdate,
@@ -79,17 +80,23 @@ class TrainerBackend(Protocol):
 @runtime_checkable
 class DataParallelTrainer(TrainerBackend, Protocol):
     """A trainer that can be one of several ranks of one model: each computes the gradient of its
-    own batches, all apply the sum."""
+    share of the batches, all apply the sum."""
 
-    def join(self, ranks: Ranks) -> None:
+    def join(self, ranks: Ranks) -> Share:
         """Be one of ``ranks.size`` from the next ``start`` on; called before it, on every rank.
+        Returns which batches this rank will be given. Raises ``ConfigError`` when so many ranks
+        cannot train together.
 
         1. Every rank starts the same model, and makes every ``step`` (with no trained token in its
            batches, too): a step waits for the others. ``RankLost`` when one is gone, or later than
            ``timeout_s``.
-        2. After a step all ranks hold the same weights, bit for bit; clipping and the
-           ``StepStats`` are of the gradient and the batches of all.
-        3. ``logprobs`` and ``values`` are each rank's own and wait for nobody. Rank 0 alone is
-           asked to ``save`` and for a ``weight_update``; every rank loads what it saved.
+        2. After a step all ranks hold the same weights (of the model they divide: their parts of
+           them), bit for bit; clipping and the ``StepStats`` are of the gradient and the batches of
+           all.
+        3. ``logprobs`` and ``values`` are each share's own: its ranks are all asked, with the same
+           batches, and wait for nobody else.
+        4. With as many shares as ranks, rank 0 alone is asked to ``save`` and for a
+           ``weight_update``. With fewer, all are: rank 0 writes, the others give it their parts.
+           Every rank loads what was saved.
         """
         ...

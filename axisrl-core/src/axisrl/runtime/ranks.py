@@ -2,8 +2,9 @@
 
 1. Every rank is an actor of its own, and every call goes to all of them at once: a rank that were
    left out would keep the others waiting in their next step.
-2. Rank 0 speaks for all. What only it has to do (offer weights, save) the others are not asked for;
-   scores, of which each rank computed its share, are put together.
+2. Rank 0 speaks for all. What only it has to do (offer weights, save) the others are not asked for,
+   unless they divide the model among themselves; scores, of which each rank computed its share,
+   are put together.
 3. The error that is raised names its rank. A rank that only lost the others (``RankLost``) is heard
    last, and nobody is waited for longer than ``grace_s`` once one has failed.
 
@@ -22,7 +23,9 @@ from axisrl.errors import AxisrlError, RankLost
 from axisrl.runtime.actors import Actor, ActorBoot, ActorHandle
 from axisrl.runtime.placement import Placement
 
-_RANK_0 = frozenset({"needs", "rendezvous", "save", "weight_update"})
+_RANK_0 = frozenset({"needs", "rendezvous"})
+_WHOLE = frozenset({"save", "weight_update"})
+"""Needs all of the model."""
 _SHARED = frozenset({"score"})
 _GRACE_S = 10.0
 _NO_HOST = ("192.0.2.1", 9)
@@ -38,6 +41,13 @@ class RankedHandle:
         self._name = name
         self._ranks = ranks
         self._grace_s = grace_s
+        self._one_does = _RANK_0 | _WHOLE
+
+    async def join(self) -> None:
+        """Let the ranks meet, and learn whether each has the whole model."""
+        shares = await self._answers(self._ranks, "join", await self.call("rendezvous"))
+        if any(share.count < len(self._ranks) for share in shares):
+            self._one_does = _RANK_0
 
     @property
     def pid(self) -> int:
@@ -46,7 +56,13 @@ class RankedHandle:
 
     async def call(self, method: str, *args: Any) -> Any:
         """Run a method on every rank and return rank 0's answer."""
-        asked = self._ranks[:1] if method in _RANK_0 else self._ranks
+        asked = self._ranks[:1] if method in self._one_does else self._ranks
+        answers = await self._answers(asked, method, *args)
+        if method in _SHARED:
+            return {key: value for answer in answers for key, value in answer.items()}
+        return answers[0]
+
+    async def _answers(self, asked: Sequence[ActorHandle], method: str, *args: Any) -> list[Any]:
         calls = [asyncio.ensure_future(rank.call(method, *args)) for rank in asked]
         try:
             _, waiting = await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
@@ -56,10 +72,7 @@ class RankedHandle:
         finally:
             for call in calls:
                 call.cancel()
-        answers = [call.result() for call in calls]
-        if method in _SHARED:
-            return {key: value for answer in answers for key, value in answer.items()}
-        return answers[0]
+        return [call.result() for call in calls]
 
     def kill(self) -> None:
         """End every rank."""
@@ -93,7 +106,7 @@ async def spawn_ranks(
     if len(ranks) == 1:
         return ranks[0]
     together = RankedHandle(boot.role, ranks)
-    await together.call("join", await together.call("rendezvous"))
+    await together.join()
     return together
 
 

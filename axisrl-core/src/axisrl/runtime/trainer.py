@@ -3,7 +3,8 @@
 Each computes what its loss needs and nothing else.
 
 Of several ranks (``placement.trainer_ranks``) every one loads the whole window, so that credit and
-denominators are of all of it; each then passes only its own packed batches through its model.
+denominators are of all of it; each then passes only its share of the packed batches through its
+model.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from axisrl.types import (
     Ranks,
     RolloutGroup,
     Sample,
+    Share,
     StepStats,
     WeightUpdate,
 )
@@ -74,7 +76,7 @@ class LearnerActor(BackendActor):
             )
         whole = self.loss.level == "trajectory"
         self.budget = dataclasses.replace(self.budget, whole_trajectories=whole)
-        self._ranks = boot.config.placement.trainer_ranks
+        self._share = Share(index=0, count=1)
         self._window: list[list[Sample]] = []
         self._ages: list[tuple[int, ...]] = []
         self._masked: list[int] = []
@@ -94,9 +96,9 @@ class LearnerActor(BackendActor):
         """Where the ranks of this model can meet, if this is their rank 0."""
         return free_address()
 
-    def join(self, rendezvous: str) -> None:
-        """Be one of several ranks; before ``start``. Raises ``ConfigError`` when the backend trains
-        alone."""
+    def join(self, rendezvous: str) -> Share:
+        """Be one of several ranks; before ``start``. Returns which batches are this one's. Raises
+        ``ConfigError`` when the backend trains alone."""
         if not isinstance(self.backend, DataParallelTrainer):
             raise ConfigError(
                 f"the trainer of the {self.boot.role} trains alone",
@@ -104,11 +106,12 @@ class LearnerActor(BackendActor):
             )
         ranks = Ranks(
             rank=self.boot.rank,
-            size=self._ranks,
+            size=self.boot.config.placement.trainer_ranks,
             rendezvous=rendezvous,
             timeout_s=self.boot.config.placement.rank_timeout_s,
         )
-        self.backend.join(ranks)
+        self._share = self.backend.join(ranks)
+        return self._share
 
     def start(self, total_steps: int) -> None:
         """Load the model and make the optimizer."""
@@ -156,11 +159,11 @@ class LearnerActor(BackendActor):
         )
 
     def _pack(self, samples: Sequence[Sample]) -> Sequence[PackedBatch]:
-        """The batches of every rank."""
-        return self.packer.pack(samples, dataclasses.replace(self.budget, ranks=self._ranks))
+        """The batches of every share."""
+        return self.packer.pack(samples, dataclasses.replace(self.budget, ranks=self._share.count))
 
     def _mine(self, packed: Sequence[PackedBatch]) -> list[PackedBatch]:
-        return [batch for batch in packed if batch.rank == self.boot.rank]
+        return [batch for batch in packed if batch.rank == self._share.index]
 
 
 class TrainerActor(LearnerActor):
@@ -212,7 +215,7 @@ class TrainerActor(LearnerActor):
         return member.trajectory.with_columns(**columns)
 
     def _with_old_logprobs(self, samples: list[Sample]) -> list[Sample]:
-        """A row goes to the same rank again when its step is packed: others stay NaN here."""
+        """A row goes to the same share again when its step is packed: others stay NaN here."""
         old = self.per_token(samples, self.backend.logprobs, self._mine(self._pack(samples)))
         pairs = zip(samples, old, strict=True)
         return [dataclasses.replace(sample, old_logprobs=values) for sample, values in pairs]
@@ -232,14 +235,14 @@ class ValueActor(LearnerActor):
 
     async def score(self, groups: Sequence[RolloutGroup]) -> dict[str, Handle]:
         """Values of every rollout's trained tokens and, last, of the state it ended in; of several
-        ranks each answers for every so-manieth rollout."""
+        shares each answers for every so-manieth rollout."""
         members = [member for group in groups for member in group.members]
-        mine = members[self.boot.rank :: self._ranks]
+        mine = members[self._share.index :: self._share.count]
         trajectories = [(one.id, await self.trajectory(one, at)) for at, one in enumerate(mine)]
         samples = [sample for _, one in trajectories for sample in one.closed()]
         rows = iter(await asyncio.to_thread(self.per_token, samples, self.backend.values))
-        handles = {}
-        for rollout, one in trajectories:
+        handles: dict[str, Handle] = {}
+        for rollout, one in trajectories if self._share.speaks else ():
             tokens, last = one.gather_closed([next(rows) for _ in one.samples])
             handles[rollout] = await self.put(np.append(tokens, np.float32(last)))
         return handles

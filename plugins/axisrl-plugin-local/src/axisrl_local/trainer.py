@@ -40,6 +40,7 @@ from axisrl.types import (
     ModelSpec,
     PackedBatch,
     Ranks,
+    Share,
     StepStats,
     WeightAck,
     WeightUpdate,
@@ -75,9 +76,10 @@ class LocalTrainer:
         self._ranks: Ranks | None = None
         self._group: RankGroup | None = None
 
-    def join(self, ranks: Ranks) -> None:
-        """See the protocol."""
+    def join(self, ranks: Ranks) -> Share:
+        """See the protocol. Every rank holds the whole model."""
         self._ranks = ranks
+        return Share(index=ranks.rank, count=ranks.size)
 
     def start(self, model: ModelSpec, total_steps: int | None) -> None:
         """See the protocols. Raises ``ConfigError`` for training in float16, whose gradients

@@ -7,8 +7,9 @@
                                    of torch's generators
     <path>/trainer.json            format, steps taken, updates applied
 
-Of a frozen model there is the folder alone. It does not make the folder durable or mark it
-finished: the core's checkpoint does.
+Of a frozen model there is the folder alone. Ranks put their parts together and rank 0 writes, so a
+checkpoint has no layout: any number of ranks can load it. It does not make the folder durable or
+mark it finished: the core's checkpoint does.
 """
 
 from __future__ import annotations
@@ -49,9 +50,12 @@ class TrainerState(NamedTuple):
             "steps": self.optimizer.steps,
             "updates": self.optimizer.updates,
         }
+        weights = self.model.weights()
         tensors = _renamed(self.model, self.optimizer.tensors())
+        if self.model.mesh.rank != 0:
+            return
         with _writing():
-            self.model.export(path / _MODEL)
+            self.model.export(path / _MODEL, weights)
             save_file(tensors | self.generators.tensors(), path / _TENSORS)
         (path / _COUNTERS).write_text(json.dumps(counters, indent=2) + "\n", encoding="utf-8")
 
@@ -80,7 +84,7 @@ class FrozenState(NamedTuple):
     def save(self, path: Path) -> None:
         """Write the weights into ``path``. Raises ``OSError`` when the disk refuses."""
         with _writing():
-            self.model.export(path / _MODEL)
+            self.model.export(path / _MODEL, self.model.weights())
 
     def load(self, path: Path) -> None:
         """Put back what :meth:`save` wrote. Raises ``CheckpointError`` when it does not fit the

@@ -52,6 +52,9 @@ OWNED = {
 class MegatronConfig(TrainingOptions):
     """Options of ``megatron/trainer``."""
 
+    tensor: int = 1
+    """Ranks (of ``placement.trainer_ranks``) that share each layer: tensor parallel. The others are
+    data parallel. Frozen models are held whole by one process."""
     attention: str = "axisrl_megatron.attention:RowAttention"
     """The core attention of every layer, ``module:class``: what stands in Megatron's layer spec."""
     megatron: Mapping[str, Any] = field(default_factory=dict)
@@ -63,6 +66,8 @@ class MegatronConfig(TrainingOptions):
 
     def __post_init__(self) -> None:
         TrainingOptions.__post_init__(self)
+        if self.tensor < 1:
+            raise ValueError(f"tensor {self.tensor} must be >= 1")
         module, colon, name = self.attention.partition(":")
         if not (module and colon and name):
             raise ValueError(f"attention {self.attention!r} is not module:class")

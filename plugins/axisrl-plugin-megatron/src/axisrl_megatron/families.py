@@ -59,6 +59,7 @@ def shape_of(config: Any) -> ModelShape:
         heads=config.num_attention_heads,
         key_value_heads=config.num_key_value_heads,
         intermediate=config.intermediate_size,
+        vocabulary=config.vocab_size,
     )
 
 

@@ -13,7 +13,7 @@ Shapes: ``M`` trained tokens.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,14 @@ from torch import Tensor
 
 from axisrl.errors import ConfigError, EnvironmentProblem
 from axisrl.ops.head_plan import head_plan
-from axisrl.ops.logprobs import token_logprobs
+from axisrl.ops.logprobs import VocabularyShard, token_logprobs
 from axisrl.ops.token_batch import TokenBatch
 from axisrl.ops.value_head import drawn_value_head
 from axisrl.types import ModelSpec
 from axisrl_megatron.arguments import checked
 from axisrl_megatron.config import MegatronConfig
-from axisrl_megatron.families import architecture, head_size, read_config
+from axisrl_megatron.families import architecture, head_size, read_config, shape_of
+from axisrl_megatron.mesh import Mesh
 from axisrl_megatron.weights import FolderTensors, NetWeights, Source
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -38,19 +39,21 @@ _WEIGHT_FILES = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".index.json")
 
 
 class HeldModel:
-    """A loaded model; the process groups of its layout are set by the caller."""
+    """A loaded model, or this rank's part of it."""
 
-    def __init__(self, spec: ModelSpec, config: MegatronConfig, *, seed: int) -> None:
+    def __init__(self, spec: ModelSpec, config: MegatronConfig, mesh: Mesh, *, seed: int) -> None:
         """Raises ``EnvironmentProblem`` when the folder is incomplete or of an unknown family, and
         ``ConfigError`` for options that Megatron refuses."""
         self.spec = spec
         self.device = _device(spec.device)
         self._config = config
+        self.mesh = mesh
         self._hf = read_config(spec.path)
+        mesh.layout.check(shape_of(self._hf))
         self.net = self._build()
         self.device = next(self.net.parameters()).device
         self._weights = NetWeights(
-            self.net, head_size(self._hf), key_value_heads=self._hf.num_key_value_heads
+            self.net, head_size(self._hf), self._hf.num_key_value_heads, mesh
         )
         with FolderTensors(spec.path) as folder:
             missing = set(self._weights.load(folder))
@@ -85,6 +88,7 @@ class HeldModel:
             "attention_dropout": 0.0,
             "use_cpu_initialization": self.device.type == "cpu",
             "perform_initialization": False,
+            "tensor_model_parallel_size": self.mesh.layout.tensor,
             "variable_seq_lengths": True,
             "moe_token_dispatcher_type": "alltoall",
             "masked_softmax_fusion": False,
@@ -119,6 +123,21 @@ class HeldModel:
         """All weights by their Hugging Face names."""
         return self._weights.named()
 
+    def sum_gradients(self, gradients: Sequence[Tensor]) -> None:
+        """Make this rank's gradients those of all batches; in the order of :meth:`trained`."""
+        named = dict(zip(self.trained(), gradients, strict=True))
+        self.mesh.sum_over_parts([named[name] for name in self._weights.per_head()])
+        self.mesh.sum_over_data(gradients)
+
+    def norm(self, gradients: Mapping[str, Tensor]) -> Tensor:
+        """The 2-norm of the whole model's gradients, given this rank's, by name."""
+        squares = {name: torch.linalg.vector_norm(g) ** 2 for name, g in gradients.items()}
+        parts = [value for name, value in squares.items() if self._weights.divided(name)]
+        whole = [value for name, value in squares.items() if not self._weights.divided(name)]
+        total = torch.stack(parts).sum()
+        self.mesh.sum_over_parts([total])
+        return (total + torch.stack(whole).sum()).sqrt()
+
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Everything the net holds on its device."""
         yield from self.net.named_parameters()
@@ -148,7 +167,13 @@ class HeldModel:
         temperature_M = tokens.temperature_M
         hidden_MH = self._hidden(tokens)
         weight_VH = self.net.vocabulary()
-        return token_logprobs(hidden_MH, weight_VH, tokens.labels_M, temperature_M, plan)
+        shard = None
+        if self.mesh.layout.tensor > 1:
+            hidden_MH = self.net.to_parts(hidden_MH)
+            start = len(weight_VH) * self.mesh.tensor_rank
+            shard = VocabularyShard(start, self.mesh.tensor_group)
+        labels_M = tokens.labels_M
+        return token_logprobs(hidden_MH, weight_VH, labels_M, temperature_M, plan, shard)
 
     def values(self, tokens: TokenBatch) -> Tensor:
         """V of the states that the trained tokens follow, (M,)."""
@@ -159,14 +184,14 @@ class HeldModel:
         hidden_NH: Tensor = self.net(tokens)
         return hidden_NH.index_select(0, tokens.trained_M)
 
-    def export(self, target: Path) -> None:
-        """Make ``target`` a folder that transformers loads: weights, config and tokenizer."""
+    def export(self, target: Path, weights: Mapping[str, Tensor]) -> None:
+        """Make ``target`` a folder that transformers loads: ``weights``, config and tokenizer."""
         target.mkdir()
         for file in sorted(self.spec.path.iterdir()):
             if file.is_file() and not file.name.endswith(_WEIGHT_FILES):
                 shutil.copyfile(file, target / file.name)
-        weights = {name: value.contiguous() for name, value in self.weights().items()}
-        save_file(weights, target / "model.safetensors", metadata={"format": "pt"})
+        whole = {name: value.contiguous() for name, value in weights.items()}
+        save_file(whole, target / "model.safetensors", metadata={"format": "pt"})
         if self.spec.head == "value":
             self._hf.num_labels = 1
             family = self._hf.architectures[0].partition("For")[0]

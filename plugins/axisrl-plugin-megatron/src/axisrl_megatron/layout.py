@@ -20,6 +20,7 @@ class ModelShape:
     heads: int
     key_value_heads: int
     intermediate: int
+    vocabulary: int
     experts: int = 0
     """0 for a dense model."""
 
@@ -75,6 +76,7 @@ def _divisions(layout: Layout, shape: ModelShape) -> Iterator[str]:
         ("attention heads", shape.heads, "tensor", layout.tensor),
         ("key-value heads", shape.key_value_heads, "tensor", layout.tensor),
         ("columns of the MLP", shape.intermediate, "tensor", layout.tensor),
+        ("tokens of the vocabulary", shape.vocabulary, "tensor", layout.tensor),
         ("layers", shape.layers, "pipeline x virtual", stages),
     ):
         if number % size:

@@ -1,47 +1,107 @@
-"""The process groups in which Megatron keeps its layout, for this process.
+"""Mesh: the processes that train a model together, and the groups in which Megatron keeps them.
 
-Megatron holds them in module variables, one layout a process. So they are made by the first model
-of a process and given up after the last; models with another layout are refused.
+1. Ranks are numbered tensor first: those that share a model's layers follow one another, and have
+   the same share of the batches.
+2. Megatron holds its groups in module variables, one layout a process. So they are made by the
+   first model of a process and given up after the last; models with another layout are refused.
+
+It knows no model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from torch import Tensor
+
 from axisrl.errors import EnvironmentProblem
+from axisrl.ops.rank_group import RankGroup
+from axisrl.types import Ranks, Share
 from axisrl_megatron.layout import Layout
 
+T = TypeVar("T")
 _users: dict[Layout, int] = {}
 """How many models use the layout that is set; at most one layout."""
 
 
-def enter(layout: Layout) -> None:
-    """Set the layout for this process, or use it where it is set.
-
-    Raises ``EnvironmentProblem`` while a model uses another one, and for a process group of
-    another size.
-    """
-    if _users and layout not in _users:
-        raise EnvironmentProblem(
-            f"this process trains a model over {next(iter(_users))}, so none over {layout}",
-            fix="place them in processes of their own: placement.kind ray",
-        )
-    if not _users:
-        _start(layout)
-    _users[layout] = _users.get(layout, 0) + 1
+def share_of(layout: Layout, rank: int) -> Share:
+    """What a rank gets of the batches."""
+    return Share(index=rank // layout.tensor, count=layout.data, speaks=rank % layout.tensor == 0)
 
 
-def leave(layout: Layout) -> None:
-    """Give up what :func:`enter` set, when nobody else uses it."""
-    from megatron.core import parallel_state
-    from torch import distributed
+class Mesh:
+    """This process's membership, for one model."""
 
-    _users[layout] -= 1
-    if not _users[layout]:
-        del _users[layout]
-        parallel_state.destroy_model_parallel()
-        distributed.destroy_process_group()
+    def __init__(self, layout: Layout, ranks: Ranks | None) -> None:
+        """Set the layout for this process, or use it where it is set; ``ranks`` are None of a model
+        that is alone.
+
+        Raises ``EnvironmentProblem`` while a model uses another layout, and ``RankLost`` when a
+        rank does not come.
+        """
+        if _users and layout not in _users:
+            raise EnvironmentProblem(
+                f"this process trains a model over {next(iter(_users))}, so none over {layout}",
+                fix="place them in processes of their own: placement.kind ray",
+            )
+        self.layout = layout
+        self.rank = 0 if ranks is None else ranks.rank
+        self._group = _start(layout, ranks) if not _users else None
+        _users[layout] = _users.get(layout, 0) + 1
+
+    @property
+    def share(self) -> Share:
+        """What this rank gets of the batches."""
+        return share_of(self.layout, self.rank)
+
+    @property
+    def tensor_rank(self) -> int:
+        """Which part of each layer this rank has."""
+        return self.rank % self.layout.tensor
+
+    @property
+    def tensor_group(self) -> Any:
+        """Torch's group of the ranks that have the other parts."""
+        from megatron.core import parallel_state
+
+        return parallel_state.get_tensor_model_parallel_group()
+
+    def meet(self) -> None:
+        """Return when every rank is here. Raises ``RankLost``."""
+        if self._group is not None:
+            self._group.meet()
+
+    def gather(self, one: T) -> list[T]:
+        """What every rank gave, by rank."""
+        return [one] if self._group is None else self._group.gather(one)
+
+    def sum_over_data(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each by its sum over the shares; ranks that have the same part of the model get
+        the same bits."""
+        from megatron.core import parallel_state
+
+        if self._group is not None and self.layout.data > 1:
+            self._group.sum_(tensors, parallel_state.get_data_parallel_group())
+
+    def sum_over_parts(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each by its sum over the ranks that share the layers."""
+        if self._group is not None and self.layout.tensor > 1 and tensors:
+            self._group.sum_(tensors, self.tensor_group)
+
+    def leave(self) -> None:
+        """Give up the groups, when no other model uses them."""
+        from megatron.core import parallel_state
+        from torch import distributed
+
+        _users[self.layout] -= 1
+        if not _users[self.layout]:
+            del _users[self.layout]
+            parallel_state.destroy_model_parallel()
+            distributed.destroy_process_group()
 
 
-def _start(layout: Layout) -> None:
+def _start(layout: Layout, ranks: Ranks | None) -> RankGroup | None:
     import torch
     from megatron.core import parallel_state
     from torch import distributed
@@ -52,12 +112,13 @@ def _start(layout: Layout) -> None:
             fix="place the models in processes of their own: placement.kind ray",
         )
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    store = distributed.HashStore()  # type: ignore[attr-defined]
-    distributed.init_process_group(backend, store=store, rank=0, world_size=layout.world)
+    group = None
+    if ranks is None:
+        store = distributed.HashStore()  # type: ignore[attr-defined]
+        distributed.init_process_group(backend, store=store, rank=0, world_size=1)
+    else:
+        group = RankGroup(ranks, backend)
     parallel_state.initialize_model_parallel(
-        tensor_model_parallel_size=layout.tensor,
-        pipeline_model_parallel_size=layout.pipeline,
-        context_parallel_size=layout.context,
-        expert_model_parallel_size=layout.expert,
-        create_gloo_process_groups=False,
+        tensor_model_parallel_size=layout.tensor, create_gloo_process_groups=False
     )
+    return group

@@ -20,7 +20,10 @@ import torch
 from megatron.core.models.common.embeddings.language_model_embedding import LanguageModelEmbedding
 from megatron.core.models.common.language_module.language_module import LanguageModule
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
-from megatron.core.tensor_parallel import ColumnParallelLinear
+from megatron.core.tensor_parallel import (
+    ColumnParallelLinear,
+    copy_to_tensor_model_parallel_region,
+)
 from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlock
@@ -67,8 +70,13 @@ class PackedNet(LanguageModule):  # type: ignore[misc]
         )
         return hidden_N1H[:, 0]
 
+    def to_parts(self, hidden_MH: Tensor) -> Tensor:
+        """The same; its gradient is summed over the ranks that share the vocabulary."""
+        found: Tensor = copy_to_tensor_model_parallel_region(hidden_MH)
+        return found
+
     def vocabulary(self) -> Tensor:
-        """The output layer's weight, which may be the embedding's."""
+        """The output layer's weight, which may be the embedding's; this rank's rows."""
         weight: Tensor = self.embedding.word_embeddings.weight
         if self.share_embeddings_and_output_weights or self.output_layer is None:
             return weight

@@ -19,6 +19,7 @@ def axisrl_trainer_backends() -> Iterable[TrainerComponent]:
             extras=("megatron",),
             modules=("megatron.core",),
             transports=("shared_memory", "disk", "cuda_ipc"),
+            data_parallel=True,
             offloads=True,
         )
     ]

@@ -1,8 +1,7 @@
-"""Which Hugging Face tensors a Megatron parameter is made of, and how, whole or a rank's share.
+"""Which Hugging Face tensors a Megatron parameter is made of, and how, whole or a rank's part.
 
-1. A rank's share of a parameter is made of the same share of each Hugging Face tensor: Megatron
-   divides query, key and value by heads, gate and up by columns. So a rank reads slices of the
-   files, and what it holds is described by slices, whatever the layout.
+1. A rank's part of a parameter is made of the same part of each Hugging Face tensor: Megatron
+   divides query, key and value by heads, gate and up by columns.
 2. Names are those of Megatron's local layer spec, counted over all layers.
 
 It moves nothing between ranks and reads no file.
@@ -27,6 +26,8 @@ class Rule:
     """Along which ranks share them; None is whole on each."""
     head_size: int = 0
     """Above 0 the three are query, key and value, interleaved by key-value heads."""
+    per_head: bool = False
+    """Whole on each rank, and used with its own heads alone: gradients are parts of a sum."""
 
     def join(self, parts: Sequence[Tensor]) -> Tensor:
         """The parameter, from its tensors."""
@@ -83,4 +84,5 @@ def rule_of(parameter: str, head_size: int) -> Rule:
         names=tuple(f"model.layers.{number}.{name}" for name in names),
         axis=axis,
         head_size=head_size if "linear_qkv" in rest else 0,
+        per_head=rest in ("self_attention.q_layernorm.weight", "self_attention.k_layernorm.weight"),
     )

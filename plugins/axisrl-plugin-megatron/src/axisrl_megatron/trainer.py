@@ -4,6 +4,9 @@
    answers, and takes another trainer's weights.
 2. A loss gives numerators; their sum under ``columns["weights"]`` is the loss. Masked positions
    are never read, so NaN there changes nothing.
+3. Of several ranks (:mod:`axisrl_megatron.mesh`) some share each layer, the others share the
+   batches: gradients are summed, the norm is of all. What a rank draws follows from the seed, its
+   share and the step, so that rank 0's checkpoint is enough for all.
 
 It does not know rewards or algorithms, and computes no denominators.
 """
@@ -29,15 +32,17 @@ from axisrl.types import (
     FloatArray,
     ModelSpec,
     PackedBatch,
+    Ranks,
+    Share,
     StepStats,
     WeightAck,
     WeightUpdate,
 )
-from axisrl_megatron import mesh
 from axisrl_megatron.checkpoint import FrozenState, TrainerState
 from axisrl_megatron.config import MegatronConfig
 from axisrl_megatron.held import HeldModel
 from axisrl_megatron.layout import Layout
+from axisrl_megatron.mesh import Mesh, share_of
 from axisrl_megatron.received import receive
 
 
@@ -50,18 +55,29 @@ class _Training(NamedTuple):
 
 
 class MegatronTrainer:
-    """A :class:`axisrl.protocols.OffloadingTrainer` on one device."""
+    """A :class:`axisrl.protocols.DataParallelTrainer` and
+    :class:`axisrl.protocols.OffloadingTrainer`, one device a rank."""
 
     provides = frozenset({"old_logprobs", "entropy", "values"})
 
     def __init__(self, config: MegatronConfig, context: BuildContext) -> None:
         self._config = config
         self._context = context
-        self._layout: Layout | None = None
+        self._ranks: Ranks | None = None
+        self._mesh: Mesh | None = None
         self._model: HeldModel | None = None
         self._training: _Training | None = None
         self._memory: Mapping[TrainerPart, HostMemory] = {}
         self._away: set[TrainerPart] = set()
+
+    def join(self, ranks: Ranks) -> Share:
+        """See the protocol. Raises ``ConfigError`` for a number of ranks that ``tensor`` does not
+        divide."""
+        self._ranks = ranks
+        return share_of(self._layout(ranks.size), ranks.rank)
+
+    def _layout(self, world: int) -> Layout:
+        return Layout.over(world, tensor=self._config.tensor)
 
     def start(self, model: ModelSpec, total_steps: int | None) -> None:
         """See the protocol. Raises ``ConfigError`` for float16 and for options that Megatron
@@ -72,17 +88,19 @@ class MegatronTrainer:
                 fix="set model.dtype to float32 or bfloat16",
             )
         self.stop()
+        ranks = None if total_steps is None else self._ranks
         layout = Layout()
-        mesh.enter(layout)
-        self._layout = layout
+        if total_steps is not None:
+            layout = self._layout(1 if ranks is None else ranks.size)
+        self._mesh = Mesh(layout, ranks)
         try:
-            self._hold(model, total_steps)
+            self._hold(model, self._mesh, total_steps)
         except BaseException:  # whatever it was, the groups are not left behind
             self.stop()
             raise
 
-    def _hold(self, model: ModelSpec, total_steps: int | None) -> None:
-        held = HeldModel(model, self._config, seed=self._context.seed)
+    def _hold(self, model: ModelSpec, mesh: Mesh, total_steps: int | None) -> None:
+        held = HeldModel(model, self._config, mesh, seed=self._context.seed)
         parts: dict[TrainerPart, HostMemory] = {"weights": HostMemory(held.device, held.tensors)}
         if total_steps is None:
             held.freeze()
@@ -93,8 +111,9 @@ class MegatronTrainer:
         self._model = held
 
     def _prepare(self, held: HeldModel, total_steps: int) -> _Training:
+        norm = held.norm if held.mesh.layout.tensor > 1 else None
         return _Training(
-            Optimizer(list(held.trained().items()), self._config, total_steps),
+            Optimizer(list(held.trained().items()), self._config, total_steps, norm=norm),
             Generators(self._context.seed, held.device),
             WeightPublisher(
                 self._context.run_dir, self._config.transport, self._config.bucket_mib * 2**20
@@ -141,12 +160,18 @@ class MegatronTrainer:
         held, training = self._ready("optimizer"), self._trained("make a step")
         check_loss(loss, held.spec, self.provides)
         totals = StepTotals()
+        self._reseed(held, training)
         with training.generators.active():
             for batch in batches:
                 totals.tokens += batch.tokens
                 tokens = token_batch(batch, held.device)
                 if tokens is not None:
                     add_gradient(held, tokens, loss, totals)
+        if self._ranks is not None:
+            held.mesh.meet()
+            held.sum_gradients(training.optimizer.gradients())
+            own = totals.on_cpu() if held.mesh.share.speaks else None
+            totals = StepTotals.over([one for one in held.mesh.gather(own) if one is not None])
         report = training.optimizer.step()
         if not report.applied:
             self._context.logger.warning(
@@ -156,10 +181,20 @@ class MegatronTrainer:
             )
         return totals.finish(report)
 
+    def _reseed(self, held: HeldModel, training: _Training) -> None:
+        if self._ranks is not None:
+            share = held.mesh.share.index
+            rng = self._context.rng("trainer", share, training.optimizer.steps)
+            training.generators.reseed(int(rng.integers(2**63)))
+
     def weight_update(self, version: int) -> WeightUpdate:
         """See the protocol. Tied weights are written once, under their first name."""
         held, training = self._ready(), self._trained("offer weights")
-        return training.publisher.publish(version, held.weights())
+        weights = held.weights()
+        if held.mesh.layout.tensor == 1:
+            return training.publisher.publish(version, weights)
+        update = training.publisher.publish(version, weights) if held.mesh.rank == 0 else None
+        return next(one for one in held.mesh.gather(update) if one is not None)
 
     def update_weights(self, update: WeightUpdate) -> WeightAck:
         """See the protocol. Raises ``EnvironmentProblem`` for a model that is being trained and
@@ -193,9 +228,9 @@ class MegatronTrainer:
         self._model = self._training = None
         self._memory = {}
         self._away.clear()
-        if self._layout is not None:
-            mesh.leave(self._layout)
-            self._layout = None
+        if self._mesh is not None:
+            self._mesh.leave()
+            self._mesh = None
 
     def _held(self) -> HeldModel:
         if self._model is None:

@@ -1,7 +1,7 @@
 """A net's weights in Hugging Face names: from a folder's files or given tensors, and back.
 
-Files are read a tensor at a time, and of it only this rank's slice. What a rank gives back is what
-it holds: views of its parameters, apart from those that Megatron interleaves.
+Files are read a tensor at a time, by every rank. On the way back, ranks that share the layers put
+their parts together, a tensor at a time: all of them must go through the same tensors.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors import safe_open
-from torch import Tensor
+from torch import Tensor, distributed
 
 from axisrl.errors import EnvironmentProblem
+from axisrl_megatron.mesh import Mesh
 from axisrl_megatron.rules import Rule, rule_of
 
 Source = Callable[[str], Tensor]
@@ -33,8 +34,11 @@ class Piece(NamedTuple):
 class NetWeights:
     """The parameters of ``net``, and how they are called elsewhere."""
 
-    def __init__(self, net: torch.nn.Module, head_size: int, key_value_heads: int) -> None:
-        self._groups = key_value_heads
+    def __init__(
+        self, net: torch.nn.Module, head_size: int, key_value_heads: int, mesh: Mesh
+    ) -> None:
+        self._mesh = mesh
+        self._groups = key_value_heads // mesh.layout.tensor
         self._parameters: dict[str, torch.nn.Parameter] = dict(net.named_parameters())
         self._rules: dict[str, Rule] = {name: rule_of(name, head_size) for name in self._parameters}
 
@@ -46,7 +50,7 @@ class NetWeights:
             for piece, tensor in zip(
                 rule.names, rule.split(value.detach(), self._groups), strict=True
             ):
-                yield Piece(piece, name, tensor)
+                yield Piece(piece, name, self._whole(tensor, rule.axis))
 
     def named(self) -> dict[str, Tensor]:
         """Hugging Face name -> tensor."""
@@ -59,7 +63,30 @@ class NetWeights:
     def joined(self, parameter: str, source: Source) -> Tensor:
         """A tensor shaped as ``parameter``, from its Hugging Face tensors."""
         rule = self._rules[parameter]
-        return rule.join([source(name) for name in rule.names])
+        return rule.join([self._part(source(name), rule.axis) for name in rule.names])
+
+    def divided(self, parameter: str) -> bool:
+        """True where each rank has a part of the parameter."""
+        return self._rules[parameter].axis is not None
+
+    def per_head(self) -> list[str]:
+        """Parameters whose gradients are parts of a sum over the ranks that share the layers."""
+        return [name for name, rule in self._rules.items() if rule.per_head]
+
+    def _part(self, tensor: Tensor, axis: int | None) -> Tensor:
+        size = self._mesh.layout.tensor
+        if axis is None or size == 1:
+            return tensor
+        length = tensor.shape[axis] // size
+        return tensor.narrow(axis, length * self._mesh.tensor_rank, length)
+
+    def _whole(self, part: Tensor, axis: int | None) -> Tensor:
+        size = self._mesh.layout.tensor
+        if axis is None or size == 1:
+            return part
+        parts = [torch.empty_like(part, memory_format=torch.contiguous_format) for _ in range(size)]
+        distributed.all_gather(parts, part.contiguous(), group=self._mesh.tensor_group)
+        return torch.cat(parts, dim=axis)
 
     @torch.no_grad()
     def load(self, source: Source) -> list[str]:

@@ -1,0 +1,233 @@
+"""Two ranks of axisrl_megatron.trainer, each a process of its own, beside one that has the whole
+model and sees everything: tensor parallel and data parallel."""
+
+import dataclasses
+import multiprocessing
+import traceback
+
+import numpy as np
+import pytest
+
+from axisrl.errors import ConfigError
+from axisrl.runtime.batch import with_weights
+from axisrl.runtime.ranks import free_address
+from axisrl.testing.sequences import PullLoss, ValueLoss, packed, random_samples
+from axisrl.types import BuildContext, Ranks, Share
+
+pytestmark = pytest.mark.needs("megatron")
+spawn = multiprocessing.get_context("spawn")
+LIMIT_S = 180
+TENSOR, DATA = {"tensor": 2}, {}
+SIZES = {"vocab_size": 96}
+FAMILIES = {"llama": {}, "qwen2": {"tie_word_embeddings": False}, "qwen3": {}}
+
+
+def trainer_of(run_dir, options):
+    from axisrl_megatron.config import MegatronConfig
+    from axisrl_megatron.trainer import MegatronTrainer
+
+    config = MegatronConfig(**{"lr": 1e-3, "max_grad_norm": 0.5, "chunk_tokens": 5, **options})
+    return MegatronTrainer(config, BuildContext(run_dir=run_dir, seed=3))
+
+
+def rows(spec, count):
+    """Samples of one global batch, no two tokens alike, with returns."""
+    rng = np.random.default_rng(5)
+    found = [
+        dataclasses.replace(
+            sample,
+            advantages=rng.normal(size=len(sample.ids)).astype(np.float32),
+            returns=rng.normal(size=len(sample.ids)).astype(np.float32),
+        )
+        for sample in random_samples(spec, count, seed=2)
+    ]
+    return with_weights(found, "token_mean", 0)
+
+
+def learn(rank, size, job):
+    """Start, take the steps, save where asked; what was answered before and after, the weights'
+    checksum and the steps' statistics."""
+    trainer = trainer_of(job["dir"], job["options"] if size > 1 else {})
+    share = Share(index=0, count=1)
+    if size > 1:
+        ranks = Ranks(rank=rank, size=size, rendezvous=job["at"], timeout_s=60.0)
+        share = trainer.join(ranks)
+    trainer.start(job["spec"], 10)
+    try:
+        if "load" in job:
+            trainer.load(job["load"])
+        value = job["spec"].head == "value"
+        answer = trainer.values if value else trainer.logprobs
+        loss = ValueLoss() if value else PullLoss()
+        mine = [packed(job["samples"][share.index :: share.count])]
+        before = answer(mine)
+        stats = [trainer.step(mine, loss) for _ in range(job["steps"])]
+        after = answer(mine)
+        divided = share.count < size
+        checksum = trainer.weight_update(1).checksum
+        if "save" in job and (rank == 0 or divided):
+            trainer.save(job["save"])
+        return (
+            before,
+            after,
+            checksum,
+            [(s.metrics["loss/total"].value, s.grad_norm) for s in stats],
+        )
+    finally:
+        trainer.stop()
+
+
+def serve(pipe, rank, size):
+    """A process that answers one job after the other."""
+    import warnings
+
+    import torch
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    while (job := pipe.recv()) is not None:
+        try:
+            pipe.send(("ok", learn(rank, size, job)))
+        except Exception as problem:  # whoever asked looks at it
+            pipe.send(("error", problem, traceback.format_exc()))
+
+
+class Pair:
+    def __init__(self, size=2):
+        self._pipes, self._processes = [], []
+        for rank in range(size):
+            ours, theirs = spawn.Pipe()
+            process = spawn.Process(target=serve, args=(theirs, rank, size), daemon=True)
+            process.start()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def ask(self, job):
+        """What each rank answered, by rank."""
+        at = free_address()
+        for pipe in self._pipes:
+            pipe.send(job | {"at": at})
+        answers = []
+        for pipe in self._pipes:
+            assert pipe.poll(LIMIT_S), "a rank never came back"
+            answers.append(pipe.recv())
+        return answers
+
+    def learn(self, job):
+        answers = self.ask(job)
+        assert all(answer[0] == "ok" for answer in answers), answers
+        return [answer[1] for answer in answers]
+
+    def close(self):
+        for pipe in self._pipes:
+            pipe.send(None)
+        for process in self._processes:
+            process.join(LIMIT_S)
+
+
+@pytest.fixture(scope="module")
+def pair():
+    both = Pair()
+    yield both
+    both.close()
+
+
+def job_of(spec, tmp_path, options, **more):
+    return {
+        "spec": spec,
+        "samples": rows(spec, 5),
+        "steps": 3,
+        "dir": tmp_path,
+        "options": options,
+        **more,
+    }
+
+
+@pytest.mark.parametrize("head", ["lm", "value"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_ranks_that_share_each_layer_are_as_one(pair, make_model, tmp_path, family, head):
+    spec = make_model(family, head=head, **SIZES, **FAMILIES[family])
+    job = job_of(spec, tmp_path, TENSOR)
+    alone, *ranks = learn(0, 1, job), *pair.learn(job)
+    for got in ranks:
+        np.testing.assert_allclose(got[0][0], alone[0][0], atol=2e-5)
+        np.testing.assert_allclose(got[3], alone[3], rtol=2e-4)
+        np.testing.assert_allclose(got[1][0], alone[1][0], atol=2e-4)
+    assert ranks[0][2] == ranks[1][2]
+    np.testing.assert_array_equal(ranks[0][1][0], ranks[1][1][0])
+
+
+@pytest.mark.parametrize("head", ["lm", "value"])
+def test_ranks_that_share_the_batches_are_as_one(pair, make_model, tmp_path, head):
+    spec = make_model("llama", head=head, **SIZES)
+    job = job_of(spec, tmp_path, DATA)
+    alone, *ranks = learn(0, 1, job), *pair.learn(job)
+    for got in ranks:
+        np.testing.assert_allclose(got[3], alone[3], rtol=2e-4)
+    assert ranks[0][2] == ranks[1][2]
+
+
+@pytest.mark.parametrize("options", [TENSOR, DATA], ids=["tensor", "data"])
+def test_a_checkpoint_continues_bit_for_bit_and_has_no_layout(pair, make_model, tmp_path, options):
+    spec = make_model("qwen3", **SIZES)
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    first = job_of(spec, tmp_path, options, steps=2)
+    pair.learn(first | {"save": saved})
+    again = first | {"load": saved}
+    resumed, once_more = pair.learn(again), pair.learn(again)
+    whole = pair.learn(first | {"steps": 4})
+    assert resumed[0][2] == once_more[0][2] == whole[0][2]
+    assert resumed[0][3] == whole[0][3][2:]
+    alone = learn(0, 1, again)
+    np.testing.assert_allclose(alone[3], resumed[0][3], rtol=2e-4)
+
+
+def test_a_checkpoint_of_one_continues_in_two(pair, make_model, tmp_path):
+    spec = make_model("qwen2", **SIZES)
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    job = job_of(spec, tmp_path, TENSOR, steps=1)
+    learn(0, 1, job | {"save": saved})
+    alone, *ranks = learn(0, 1, job | {"load": saved}), *pair.learn(job | {"load": saved})
+    np.testing.assert_allclose(ranks[0][3], alone[3], rtol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("rank", "share"),
+    [(0, (0, True)), (1, (0, False)), (4, (2, True)), (5, (2, False))],
+)
+def test_ranks_that_share_each_layer_follow_one_another(tmp_path, rank, share):
+    trainer = trainer_of(tmp_path, TENSOR)
+    got = trainer.join(Ranks(rank=rank, size=6, rendezvous="nowhere:1"))
+    assert (got.index, got.speaks, got.count) == (*share, 3)
+
+
+def test_ranks_that_the_layout_does_not_divide_are_refused_before_they_meet(tmp_path):
+    trainer = trainer_of(tmp_path, TENSOR)
+    with pytest.raises(ConfigError, match="3 trainer ranks cannot be divided into tensor 2"):
+        trainer.join(Ranks(rank=0, size=3, rendezvous="nowhere:1"))
+
+
+def test_one_process_cannot_hold_a_part(make_model, tmp_path):
+    trainer = trainer_of(tmp_path, TENSOR)
+    with pytest.raises(ConfigError, match="1 trainer ranks cannot be divided into tensor 2"):
+        trainer.start(make_model(**SIZES), 10)
+
+
+def test_a_frozen_model_is_whole_whatever_the_layout(make_model, tmp_path):
+    spec = make_model(**SIZES)
+    frozen, alone = trainer_of(tmp_path, TENSOR), trainer_of(tmp_path, {})
+    batch = packed(rows(spec, 2))
+    frozen.start(spec, None)
+    alone.start(spec, 10)
+    got, want = frozen.logprobs([batch])[0], alone.logprobs([batch])[0]
+    frozen.stop()
+    alone.stop()
+    np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def test_a_model_that_the_layout_does_not_divide_is_told_by_a_rank(pair, make_model, tmp_path):
+    spec = make_model(vocab_size=97)
+    answers = pair.ask(job_of(spec, tmp_path, TENSOR))
+    assert all("97 tokens of the vocabulary / tensor 2 leaves 1" in str(a[1]) for a in answers)
