@@ -1,11 +1,17 @@
 """Parts of a run together: what the store holds, and saved rollouts as a source."""
 
+import asyncio
+import itertools
 import json
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 from axisrl.errors import ConfigError
 from axisrl.runtime.parts import RunParts
+from axisrl.runtime.routing import experts_of
+from axisrl.testing.fakes import ScriptedTrainer, scripted_experts
 
 TURNS = "rewards.main={use: core/sum, turn_level: true, env_weights: {said: 0}}"
 VALUE = ("advantage=stage/critic", "value={loss: stage/error}", "loss=stage/proximal")
@@ -104,3 +110,25 @@ def test_what_calls_told_of_experts_is_gone_with_their_episodes(stage, monkeypat
 def test_experts_are_released_with_what_they_were_kept_for(stage, left_over):
     stage("rollout.routing=true", TURNS)
     assert left_over == [0]
+
+
+def test_a_trainer_reads_the_experts_of_its_batches_from_the_store(stage, monkeypatch):
+    made, step, checked = ScriptedTrainer.__init__, ScriptedTrainer.step, []
+
+    def remembers(trainer, config=None, context=None):
+        made(trainer, config, context)
+        trainer.store = context.services["store"]
+
+    def reads(trainer, batches, loss):
+        for batch in batches:
+            with ThreadPoolExecutor(1) as other:  # a loop runs in this thread
+                found = other.submit(asyncio.run, experts_of(trainer.store, batch, (0, 3))).result()
+            for start, stop in itertools.pairwise(batch.row_starts.tolist()):
+                wanted = scripted_experts(batch.columns["ids"][start:stop]).transpose(1, 0, 2)
+                checked.append(np.array_equal(found[:, start:stop], wanted))
+        return step(trainer, batches, loss)
+
+    monkeypatch.setattr(ScriptedTrainer, "__init__", remembers)
+    monkeypatch.setattr(ScriptedTrainer, "step", reads)
+    stage("rollout.routing=true", "env.turns=2", "rollout.max_turns=2", "eval=null")
+    assert len(checked) == 4 * 8 and all(checked)
