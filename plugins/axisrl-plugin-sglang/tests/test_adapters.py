@@ -16,6 +16,7 @@ from axisrl_sglang.config import EngineConfig, LoraOptions
 from axisrl_sglang.updates import described
 
 RANK, SCALE = 4, 0.5
+MODULES = ("self_attn.q_proj", "self_attn.v_proj", "mlp.down_proj")
 REQUEST = GenerateRequest(
     id="r",
     prompt_ids=np.arange(5, 25, dtype=np.int32),
@@ -25,9 +26,9 @@ REQUEST = GenerateRequest(
 
 
 def adapter_of(model, path, version=1, seed=0, **changes):
-    """An update by an adapter on two modules of the model's first layer, and its tensors."""
+    """An update by an adapter on some modules of the model's first layer, and its tensors."""
     base = load_file(model.path / "model.safetensors")
-    modules = ["model.layers.0.self_attn.k_proj", "model.layers.0.mlp.down_proj"]
+    modules = [f"model.layers.0.{name}" for name in MODULES]
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for module in modules:
@@ -120,7 +121,7 @@ def test_the_folder_is_as_peft_writes_it(tiny, tmp_path):
     assert write_folder(adapter, tmp_path / "folder") == update.checksum
     config = json.loads((tmp_path / "folder" / "adapter_config.json").read_text())
     assert (config["r"], config["lora_alpha"]) == (RANK, SCALE * RANK)
-    assert config["target_modules"] == ["down_proj", "k_proj"]
+    assert config["target_modules"] == ["down_proj", "q_proj", "v_proj"]
     written = load_file(tmp_path / "folder" / "adapter_model.safetensors")
     assert written.keys() == {f"base_model.model.{name}" for name in tensors}
 
@@ -131,13 +132,40 @@ def test_the_folder_is_as_peft_writes_it(tiny, tmp_path):
         ({"adapter": None}, {}, "is full weights"),
         ({"transport": "cuda_ipc"}, {}, "cannot receive an adapter by 'cuda_ipc'"),
         ({}, {"rank": 2}, "rank 4, over engine.lora.rank 2"),
-        ({}, {"targets": ("k_proj",)}, "adapts down_proj, which engine.lora.targets leaves out"),
+        (
+            {},
+            {"targets": ("q_proj", "v_proj")},
+            "adapts down_proj, which engine.lora.targets leaves out",
+        ),
     ],
 )
 def test_what_the_engine_made_no_room_for_is_refused(tiny, tmp_path, changes, options, problem):
     update, _ = adapter_of(tiny, tmp_path / "adapter.safetensors", **changes)
     with pytest.raises(WeightSyncError, match=problem):
         described_adapter(update, LoraOptions(**options))
+
+
+@pytest.mark.parametrize(
+    ("targets", "problem"),
+    [
+        (("k_proj",), "k_proj without q_proj and v_proj"),
+        (("q_proj",), "q_proj without v_proj"),
+        (("v_proj", "q_proj", "up_proj"), "up_proj without gate_proj"),
+        (("q_proj", "k_proj", "v_proj", "gate_proj", "o_proj"), ""),
+    ],
+)
+def test_parts_that_sglang_holds_as_one_come_together(tiny, tmp_path, targets, problem):
+    update, _ = adapter_of(tiny, tmp_path / "adapter.safetensors")
+    update = dataclasses.replace(
+        update,
+        adapter=dataclasses.replace(update.adapter, targets=tuple(f"m.{t}" for t in targets)),
+    )
+    if not problem:
+        described_adapter(update, LoraOptions())
+        return
+    with pytest.raises(WeightSyncError, match=problem) as refused:
+        described_adapter(update, LoraOptions())
+    assert "all-linear" in refused.value.fix
 
 
 def test_without_lora_an_adapter_is_refused(tiny, tmp_path):

@@ -64,6 +64,7 @@ TEXTS = {
         '["ignored_layers", "modules_to_not_convert"]',
         'layer.register_parameter("weight_scale_inv", scale)',
     ],
+    "srt/lora/lora.py": ["def normalize_qkv_proj", "def normalize_gate_up_proj"],
     "srt/state_capturer/base.py": ["[start_len : seqlen - 1]", "dtype=torch.int32"],
     "srt/state_capturer/routed_experts.py": [
         "hf_text_config.num_experts_per_tok",

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,13 @@ from axisrl_sglang.config import LoraOptions
 from axisrl_sglang.messages import Adapter
 
 FILES = ("shared_memory", "disk")
+_TOGETHER = {
+    "q_proj": ("v_proj",),
+    "k_proj": ("q_proj", "v_proj"),
+    "v_proj": ("q_proj",),
+    "up_proj": ("gate_proj",),
+}
+"""Modules that SGLang holds as one: without which others it does not load an adapter of a part."""
 _PREFIX = "base_model.model."
 
 
@@ -63,9 +71,23 @@ def described_adapter(update: WeightUpdate, options: LoraOptions) -> Adapter:
             "engine.lora.targets leaves out",
             fix=f"set engine.lora.targets=[{', '.join(names)}]",
         )
+    _require_together(update.version, meta.targets)
     return Adapter(
         update.version, update.location, update.checksum, meta.rank, meta.scale, tuple(names)
     )
+
+
+def _require_together(version: int, targets: Sequence[str]) -> None:
+    known = frozenset(targets)
+    for target in targets:
+        parent, _, leaf = target.rpartition(".")
+        lacking = [name for name in _TOGETHER.get(leaf, ()) if f"{parent}.{name}" not in known]
+        if lacking:
+            raise WeightSyncError(
+                f"weight update {version} adapts {target} without {' and '.join(lacking)}, and "
+                "SGLang holds them as one",
+                fix=f"add {', '.join(lacking)} to trainer.lora.targets, or set it to all-linear",
+            )
 
 
 def write_folder(adapter: Adapter, folder: Path) -> str:
