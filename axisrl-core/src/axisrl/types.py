@@ -188,6 +188,9 @@ class GenerateResult:
     """Weight version that sampled each token."""
     finish_reason: FinishReason
     cached_tokens: int = 0
+    passes: int = 0
+    """Forward passes of the model in which they were sampled, with speculative decoding fewer than
+    tokens; 0 where the engine does not tell."""
     routing: tuple[Handle, ...] = ()
     """Experts the router chose for the tokens from ``routing_from`` to the last but one, in order:
     arrays (tokens, layers, top_k). The last token has not been through the model."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from axisrl.runtime.busy import BusyClock
+from axisrl.runtime.busy import Activity, BusyClock
 from axisrl.runtime.spans import Span
 
 
@@ -36,7 +36,7 @@ def test_work_that_overlaps_is_counted_once(clock, hands):
             hands.now = 3.0
         hands.now = 4.0
     hands.now = 10.0
-    assert clock.report() == (10.0, 4.0, (Span("generate", 1000.0, 4.0),))
+    assert clock.report() == Activity(10.0, 4.0, (Span("generate", 1000.0, 4.0),))
 
 
 def test_work_that_fails_is_over(clock, hands):
@@ -62,7 +62,7 @@ def test_each_span_is_told_once(clock, hands):
     with clock.busy():
         hands.now = 2.0
     clock.report()
-    assert clock.report() == (2.0, 2.0, ())
+    assert clock.report() == Activity(2.0, 2.0, ())
 
 
 def test_calls_that_follow_at_once_are_one_span(clock, hands):
@@ -88,4 +88,4 @@ def test_a_report_has_a_bound_and_the_seconds_have_none(clock, hands):
 def test_what_is_noted_is_drawn_and_is_no_work(clock, hands):
     with clock.noted("update weights"):
         hands.now = 2.0
-    assert clock.report() == (2.0, 0.0, (Span("update weights", 1000.0, 2.0),))
+    assert clock.report() == Activity(2.0, 0.0, (Span("update weights", 1000.0, 2.0),))

@@ -1,11 +1,14 @@
 """Tests of axisrl.runtime.engine."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from axisrl.errors import ActorGone
+from axisrl.runtime.busy import BusyClock
 from axisrl.runtime.engine import EngineActor
+from axisrl.runtime.gate import Gate
 
 
 class Serving:
@@ -19,9 +22,21 @@ class Watched(Serving):
         raise ActorGone("the server ended")
 
 
+class Sampling(Serving):
+    """Answers with results of these numbers of tokens and passes."""
+
+    def __init__(self, *sizes):
+        self.sizes = list(sizes)
+
+    async def generate(self, request):
+        tokens, passes = self.sizes.pop(0)
+        return SimpleNamespace(ids=range(tokens), passes=passes)
+
+
 def actor_of(engine) -> EngineActor:
     actor = EngineActor.__new__(EngineActor)
-    actor._engine = engine
+    actor._engine, actor._gate, actor._clock = engine, Gate(), BusyClock("generate")
+    actor._tokens = actor._passes = 0
     return actor
 
 
@@ -37,3 +52,14 @@ def test_an_engine_that_serves_by_itself_stays_with_its_process():
                 await actor_of(Serving()).stay()
 
     asyncio.run(staying())
+
+
+def test_tokens_are_counted_where_the_engine_tells_in_how_many_passes_they_came():
+    async def asked():
+        actor = actor_of(Sampling((6, 3), (5, 0), (4, 2)))
+        for _ in range(3):
+            await actor.generate(None)
+        return await actor.activity()
+
+    told = asyncio.run(asked())
+    assert (told.tokens, told.passes) == (10, 5)

@@ -13,6 +13,7 @@ def piece(ids, version, finish="abort"):
         versions=np.full(len(ids), version, np.int32),
         finish_reason=finish,
         cached_tokens=1,
+        passes=len(ids),
     )
 
 
@@ -36,7 +37,7 @@ def test_pieces_keep_the_versions_and_logprobs_they_were_sampled_with():
     assert whole.ids.tolist() == [5, 6, 7]
     assert whole.logprobs.tolist() == [-5, -6, -7]
     assert whole.versions.tolist() == [0, 0, 2]
-    assert (whole.finish_reason, whole.cached_tokens) == ("stop", 3)
+    assert (whole.finish_reason, whole.cached_tokens, whole.passes) == ("stop", 3, 3)
 
 
 def told(count):

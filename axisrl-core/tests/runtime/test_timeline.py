@@ -156,3 +156,17 @@ def test_every_model_that_learns_draws_its_step(bench):
     assert set(drawn) == {"trainer/value", "trainer/policy"}
     assert drawn["trainer/policy"]["ts"] == 7_000_000
     assert drawn["trainer/policy"]["args"] == {"step": 3}
+
+
+def test_tokens_per_pass_are_those_of_the_window_over_all_engines(bench):
+    first, second = Activity(1.0, 0.0, (), 10, 10), Activity(2.0, 0.0, (), 70, 30)
+    other = Activity(1.0, 0.0, (), 0, 0), Activity(2.0, 0.0, (), 30, 10)
+    timeline = bench.timeline(a=Engine(first, second), b=Engine(*other))
+    before, window = windows(timeline, 2)
+    assert "rollout/tokens_per_pass" not in before
+    assert window["rollout/tokens_per_pass"] == pytest.approx(90 / 30)
+
+
+def test_engines_that_do_not_tell_their_passes_have_no_share_in_them(bench):
+    timeline = bench.timeline(a=Engine(Activity(1.0, 0.0, ()), Activity(2.0, 0.0, ())))
+    assert "rollout/tokens_per_pass" not in windows(timeline, 2)[1]

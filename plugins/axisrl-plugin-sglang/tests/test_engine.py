@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 
 import numpy as np
@@ -12,6 +13,7 @@ from axisrl.types import BuildContext, GenerateRequest, SamplingParams
 from axisrl_sglang.config import EngineConfig
 from axisrl_sglang.versions import SUPPORTED
 
+NGRAM = {"speculative_algorithm": "NGRAM"}
 PROMPT = np.arange(5, 25, dtype=np.int32)
 
 
@@ -61,6 +63,41 @@ def test_a_stop_string_of_a_resumed_request_may_have_begun_before(serving, tiny)
     assert rest.ids.tolist() == whole.ids[2:4].tolist()
 
 
+def test_speculated_tokens_have_the_models_logprobs_and_come_in_fewer_passes(serving):
+    async def test(engine):
+        return await engine.generate(ask(temperature=0.0, max_tokens=6))
+
+    plain = serving(test)
+    guessed = serving(test, seeded=False, sglang=NGRAM)
+    assert guessed.ids.tolist() == plain.ids.tolist()
+    assert guessed.logprobs == pytest.approx(plain.logprobs, abs=1e-6)
+    assert (plain.passes, guessed.passes) == (0, 1 + len(guessed.ids) // 2)
+
+
+def test_a_stop_string_may_end_amid_speculated_tokens(serving, tiny):
+    from axisrl.runtime.chat import load_tokenizer
+
+    tokenizer = load_tokenizer(tiny.path)
+
+    async def test(engine):
+        whole = await engine.generate(ask(temperature=0.0))
+        text = tokenizer.decode(whole.ids[1:2].tolist(), skip_special=False)
+        return whole, await engine.generate(ask(temperature=0.0, stop=(text,)))
+
+    whole, stopped = serving(test, seeded=False, sglang=NGRAM)
+    assert stopped.finish_reason == "stop"
+    assert stopped.ids.tolist() == whole.ids[: len(stopped.ids)].tolist()
+    assert len(stopped.ids) == len(stopped.logprobs) <= 2
+
+
+def test_masks_are_refused_with_speculation_which_has_no_logprobs_under_them(serving):
+    async def test(engine):
+        await engine.generate(ask(top_p=0.9))
+
+    with pytest.raises(EngineFailure, match="not with speculative decoding"):
+        serving(test, seeded=False, sglang=NGRAM)
+
+
 def test_cached_tokens_are_told_until_new_weights_come(serving):
     async def test(engine):
         first = await engine.generate(ask())
@@ -93,6 +130,33 @@ def test_a_process_that_is_gone_is_an_actor_that_is_gone(serving):
         return ended
 
     assert [type(problem) for problem in serving(test)] == [ActorGone, ActorGone]
+
+
+def scheduler_of(engine):
+    """Pid of what runs the model, as SGLang's scheduler does."""
+    return int(re.search(r"fake scheduler (\d+)", engine._served.process.log.read_text())[1])
+
+
+def test_a_scheduler_that_is_killed_takes_its_requests_and_the_engine_with_it(serving):
+    async def test(engine):
+        watched = asyncio.ensure_future(engine.stay())
+        os.kill(scheduler_of(engine), signal.SIGKILL)
+        running = asyncio.ensure_future(engine.generate(ask()))
+        return await asyncio.gather(running, watched, return_exceptions=True)
+
+    assert [type(problem) for problem in serving(test)] == [ActorGone, ActorGone]
+
+
+def test_a_scheduler_that_hangs_is_ended_when_it_gives_no_sign_of_life(serving):
+    async def test(engine):
+        watched = asyncio.ensure_future(engine.stay())
+        os.kill(scheduler_of(engine), signal.SIGSTOP)
+        running = asyncio.ensure_future(engine.generate(ask()))
+        return await asyncio.gather(running, watched, return_exceptions=True)
+
+    for problem in serving(test, answer_timeout_s=1.0):
+        assert isinstance(problem, ActorGone)
+        assert "no sign of life for engine.answer_timeout_s 1 s" in str(problem)
 
 
 def test_memory_is_handed_over_only_where_sglang_was_started_for_it(serving):

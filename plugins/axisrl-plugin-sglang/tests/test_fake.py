@@ -27,6 +27,7 @@ CALLS = {
     "srt/managers/tokenizer_control_mixin.py": {
         "TokenizerControlMixin": [
             "flush_cache",
+            "get_internal_state",
             "update_weights_from_tensor",
             "load_lora_adapter",
             "unload_lora_adapter",
@@ -55,6 +56,7 @@ TEXTS = {
         '"output_token_logprobs"',
         'meta_info["routed_experts"] = val',
         "pybase64.b64encode(val.numpy().tobytes())",
+        '"spec_verify_ct"',
     ],
     "srt/managers/scheduler.py": ['"max_total_num_tokens"', "rid.startswith(recv_req.rid)"],
     "srt/layers/quantization/kv_cache.py": ["layer.k_scale._skip_weight_check = True"],
@@ -81,9 +83,9 @@ NOT_EVERYWHERE = {
     "return_sampling_mask",
     "cuda_graph_backend_prefill",
     "cuda_graph_max_bs_decode",
+    "disable_draft_model",
 }
-"""Not in every supported release: the first is asked for where it is there, the others are only in
-examples."""
+"""Not in every supported release: looked for before they are used, or only in examples."""
 WHEELS = [wheel for wheel in os.environ.get("SGLANG_WHEEL", "").split(os.pathsep) if wheel]
 
 
@@ -164,6 +166,11 @@ def test_a_sampling_mask_that_can_be_asked_for_comes_with_its_logprobs(real, gen
     )
     source = (real / "srt/managers/tokenizer_manager.py").read_text(encoding="utf-8")
     assert asks == ('"output_token_sampling_logprobs"' in source)
+
+
+def test_an_update_can_be_said_to_be_none_of_a_draft_models(real, generate):
+    fields = generate.known(real, "srt/managers/io_struct.py")["UpdateWeightsFromTensorReqInput"]
+    assert len(fields.keys() & {"disable_draft_model", "selector"}) == 1
 
 
 def test_what_is_called_has_the_signature_of_the_fake(real):

@@ -28,6 +28,10 @@ class Activity(NamedTuple):
     """Seconds in which anything went on, since the actor began."""
     spans: tuple[Span, ...]
     """Those seconds since it was last asked, and what else was noted, by the wall clock there."""
+    tokens: int = 0
+    """Sampled since the actor began, in results that tell their forward passes."""
+    passes: int = 0
+    """Those forward passes."""
 
 
 class BusyClock:

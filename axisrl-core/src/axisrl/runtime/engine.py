@@ -33,6 +33,7 @@ class EngineActor(Actor):
         self._gate = Gate()
         self._away: set[EnginePart] = set()
         self._clock = BusyClock("generate")
+        self._tokens = self._passes = 0
         self.started()
 
     async def start(self) -> None:
@@ -43,7 +44,11 @@ class EngineActor(Actor):
         """Sample one model call, once no weight update is under way and all memory is there."""
         async with self._gate.inside():
             with self._clock.busy():
-                return await self._engine.generate(request)
+                result = await self._engine.generate(request)
+        if result.passes:
+            self._tokens += len(result.ids)
+            self._passes += result.passes
+        return result
 
     async def abort(self, session: str | None = None) -> int:
         """End the running requests of a session, or all."""
@@ -100,7 +105,7 @@ class EngineActor(Actor):
 
     async def activity(self) -> Activity:
         """How long model calls ran, and what it did since it was last asked."""
-        return self._clock.report()
+        return self._clock.report()._replace(tokens=self._tokens, passes=self._passes)
 
     async def stop(self) -> None:
         """Free the model."""

@@ -43,4 +43,5 @@ def joined(pieces: Sequence[GenerateResult]) -> GenerateResult:
         versions=np.concatenate([piece.versions for piece in pieces]),
         cached_tokens=sum(piece.cached_tokens for piece in pieces),
         routing=tuple(handle for piece in pieces for handle in piece.routing),
+        passes=sum(piece.passes for piece in pieces),
     )

@@ -6,6 +6,9 @@ A window is the time from one weight sync to the next. In it
 - ``time/engine_idle_frac`` the share in which an engine ran no model call, over all engines: the
   bubble. Each engine measures it by its own clock.
 
+``rollout/tokens_per_pass`` is how many tokens an engine's model sampled in a forward pass, where
+engines tell: above 1 as far as speculative decoding guesses right.
+
 ``time/handover_s`` are the seconds of it in which memory changed hands (``placement.colocate``).
 
 Evaluation and checkpoints are part of a window and of neither wait. A rollout is drawn as it came
@@ -85,13 +88,17 @@ class Timeline:
             shares["time/trainer_wait_frac"] = waited / (now.clock - before.clock)
         if moved:
             shares["time/handover_s"] = moved - before.moved
-        idle = [await self._idle(name, engine) for name, engine in self._engines.items()]
-        known = [share for share in idle if share is not None]
+        told = [await self._told(name, engine) for name, engine in self._engines.items()]
+        known = [pair for pair in told if pair is not None]
         if known:
-            shares["time/engine_idle_frac"] = sum(known) / len(known)
+            shares["time/engine_idle_frac"] = sum(_idle(*pair) for pair in known) / len(known)
+        if passes := sum(now.passes - before.passes for before, now in known):
+            tokens = sum(now.tokens - before.tokens for before, now in known)
+            shares["rollout/tokens_per_pass"] = tokens / passes
         return shares
 
-    async def _idle(self, name: str, engine: ActorHandle) -> float | None:
+    async def _told(self, name: str, engine: ActorHandle) -> tuple[Activity, Activity] | None:
+        """What an engine told at the last window's end and tells now."""
         try:
             now: Activity = await engine.call("activity")
         except RunFailed:
@@ -102,7 +109,7 @@ class Timeline:
         before, self._before[name] = self._before.get(name), now
         if before is None or now.clock_s <= before.clock_s or now.busy_s < before.busy_s:
             return None  # the first look, or the engine began anew
-        return 1.0 - (now.busy_s - before.busy_s) / (now.clock_s - before.clock_s)
+        return before, now
 
     def _lane(self, worker: str, began: float, end: float) -> int:
         """A track of the worker that is free from ``began`` on; those that fit best are filled
@@ -115,3 +122,7 @@ class Timeline:
         lane = max(free, key=lambda at: ends[at])
         ends[lane] = end
         return lane + 1
+
+
+def _idle(before: Activity, now: Activity) -> float:
+    return 1.0 - (now.busy_s - before.busy_s) / (now.clock_s - before.clock_s)

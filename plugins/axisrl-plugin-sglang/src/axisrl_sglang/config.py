@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from axisrl.config.base import Config
+from axisrl.config.use import above_zero
 
 OWNED = {
     "model_path": "it is model.name",
@@ -29,6 +30,9 @@ OWNED = {
     "dp_size": "replicas are placement.engines",
 }
 """SGLang's server arguments that the engine sets itself, and where to say what they should be."""
+
+_LOSSLESS = ("speculative_accept_threshold_single", "speculative_accept_threshold_acc")
+"""At 1, which they are by default, the tokens accepted are as if drawn from the model itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +88,9 @@ class EngineConfig(Config):
     """Longest time for SGLang to load the model and compile what it compiles."""
     stop_timeout_s: float = 60.0
     """Longest time for it to end by itself; then it is killed."""
+    answer_timeout_s: float = 300.0
+    """SGLang that answers nothing for so long, not even whether it is alive, is ended and counts as
+    gone. Kernels that are compiled for a first request may take a minute or two."""
     sglang: Mapping[str, Any] = field(default_factory=dict)
     """Any of SGLang's server arguments by its name in ``ServerArgs``, such as ``tp_size: 2``,
     ``mem_fraction_static: 0.6`` or ``attention_backend: triton``. Names and simple types are
@@ -92,11 +99,11 @@ class EngineConfig(Config):
     def __post_init__(self) -> None:
         if self.max_context is not None and self.max_context < 2:
             raise ValueError(f"max_context {self.max_context} must be >= 2, or null")
-        if min(self.start_timeout_s, self.stop_timeout_s) <= 0:
-            raise ValueError(
-                f"start_timeout_s {self.start_timeout_s} and stop_timeout_s "
-                f"{self.stop_timeout_s} must be above 0"
-            )
+        above_zero(
+            start_timeout_s=self.start_timeout_s,
+            stop_timeout_s=self.stop_timeout_s,
+            answer_timeout_s=self.answer_timeout_s,
+        )
         if self.fp8_skip and not self.fp8:
             raise ValueError("fp8_skip has no effect without fp8")
         if self.fp8 and "quantization" in self.sglang:
@@ -107,3 +114,15 @@ class EngineConfig(Config):
             )
         for name in sorted(self.sglang.keys() & OWNED.keys()):
             raise ValueError(f"sglang.{name} cannot be set: {OWNED[name]}")
+        for name in _LOSSLESS:
+            if self.sglang.get(name, 1) != 1:
+                raise ValueError(
+                    f"sglang.{name} {self.sglang[name]} must be 1: otherwise tokens are accepted "
+                    "that the model would not have drawn, and their log-probabilities are another "
+                    "distribution's"
+                )
+        if self.sglang.get("speculative_algorithm") and self.seeded:
+            raise ValueError(
+                "sglang.speculative_algorithm cannot be set with seeded: SGLang draws speculated "
+                "tokens without the requests' seeds; set seeded to false"
+            )

@@ -7,6 +7,7 @@
 3. With ``seeded`` the random number of a token depends on the request's seed and the token's place
    in prompt and answer, so a resumed request draws what the whole one would have drawn. SGLang
    cannot combine seeds with min-p: such requests are refused.
+   With speculative decoding there are no seeds; a token's logprob is the model's, not the draft's.
 4. Stop strings are looked for here, in the tokens as they come: SGLang runs without a tokenizer.
 5. Requests wait here while the engine is paused, while it takes new weights and while memory is
    handed over (SGLang's memory saver: ``hand_over``).
@@ -128,6 +129,7 @@ class SglangEngine:
         except BaseException:
             await process.stop(0)
             raise
+        process.watch(self._config.answer_timeout_s)
         tokenizer = self._context.services.get("tokenizer") or load_tokenizer(model.path)
         self._served = _Served(process, about, tokenizer, experts)
         self._version, self._broken = 0, ""
@@ -336,8 +338,9 @@ class SglangEngine:
         if is_masked(request.sampling) and "sampling_mask" not in served.about.features:
             raise EngineFailure(
                 f"request {request.id!r} is refused: SGLang {served.about.version} does not tell "
-                "log-probabilities under top_k, top_p and min_p",
-                fix="sample from the whole vocabulary, or install a newer SGLang",
+                "log-probabilities under top_k, top_p and min_p, or not with speculative decoding",
+                fix="sample from the whole vocabulary, or install a newer SGLang and leave out "
+                "sglang.speculative_algorithm",
             )
 
     async def _let_in(self, live: _Live) -> bool:
@@ -390,4 +393,5 @@ class SglangEngine:
             versions=np.full(len(output.ids), self._version, np.int32),
             finish_reason=cast(FinishReason, output.finish),
             cached_tokens=output.cached,
+            passes=output.passes,
         )

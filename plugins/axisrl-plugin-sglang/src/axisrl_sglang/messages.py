@@ -24,7 +24,7 @@ class About(NamedTuple):
     capacity: int
     """Tokens whose keys and values fit at once."""
     features: frozenset[str]
-    """What this SGLang can do beyond what every supported one can: ``sampling_mask``."""
+    """What this SGLang can do, as it was started, beyond what every one can: ``sampling_mask``."""
 
 
 class Experts(NamedTuple):
@@ -63,6 +63,8 @@ class Output(NamedTuple):
     """Tokens of the prompt that were not computed again."""
     routing: Payload | None = None
     """Experts, (tokens, layers, top_k)."""
+    passes: int = 0
+    """Forward passes of the model that they were sampled in; 0 where SGLang does not tell."""
 
 
 class Weights(NamedTuple):

@@ -2,7 +2,8 @@
 
 1. SGLang replaces signal handlers, spawns its own processes and kills its whole tree when one of
    them fails: it gets a process, and a process group, of its own.
-2. When that process is gone every call raises ``ActorGone``, those under way included.
+2. When that process is gone every call raises ``ActorGone``, those under way included. One that
+   is there and gives no sign of life is ended (:meth:`HostProcess.watch`).
 3. It cannot outlive this process: it ends when its standard input does.
 """
 
@@ -25,9 +26,13 @@ from axisrl_sglang.wire import Answer, Call, framed, read_message
 
 _TAIL_BYTES = 4000
 _TAIL_LINES = 12
+_BESIDE = {"generate", "stream", "abort"}
+"""Calls that SGLang answers beside others; during any other it may answer nothing, and whoever made
+it has a limit of its own."""
 
 
 class _Pending(NamedTuple):
+    method: str
     future: asyncio.Future[Any]
     part: Callable[[Any], None] | None
 
@@ -55,6 +60,7 @@ class HostProcess:
             )
         self._socket = ours
         self._listening: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int:
@@ -75,12 +81,17 @@ class HostProcess:
             self._listening = asyncio.create_task(self._listen(reader))
         number = next(self._numbers)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._pending[number] = _Pending(future, part)
+        self._pending[number] = _Pending(method, future, part)
         try:
             self._writer.write(framed(Call(number, method, arguments)))
             return await future
         finally:
             self._pending.pop(number, None)
+
+    def watch(self, answer_s: float) -> None:
+        """From here on, end the process when SGLang gives no sign of life for so long: its
+        scheduler may hang with every process there."""
+        self._watching = asyncio.create_task(self._watch(answer_s))
 
     async def stay(self) -> None:
         """Raises ``ActorGone`` once the process is gone without having been told to."""
@@ -93,6 +104,8 @@ class HostProcess:
         Asked to, SGLang waits until the driver has its memory back.
         """
         self._leave("SGLang was stopped")
+        if self._watching is not None:
+            self._watching.cancel()
         if self._listening is not None:
             self._listening.cancel()
             self._writer.write(framed(Call(next(self._numbers), "stop", ())))
@@ -109,6 +122,23 @@ class HostProcess:
         self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
+
+    async def _watch(self, answer_s: float) -> None:
+        while not self._gone:
+            await asyncio.sleep(answer_s / 4)
+            if any(pending.method not in _BESIDE for pending in self._pending.values()):
+                continue
+            try:
+                async with asyncio.timeout(answer_s):
+                    await self.call("alive")
+            except TimeoutError:
+                self._leave(
+                    f"SGLang gave no sign of life for engine.answer_timeout_s {answer_s:g} s and "
+                    "was ended"
+                )
+                await asyncio.to_thread(self.kill)
+            except ActorGone:
+                return
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         try:

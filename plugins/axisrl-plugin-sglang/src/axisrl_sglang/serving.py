@@ -44,19 +44,24 @@ class Serving:
         self._numbers = count()
         self._over: dict[str, asyncio.Future[None]] = {}
         (first, *_) = engine._scheduler_init_result.scheduler_infos
-        asks = getattr(io_struct.GenerateReqInput, "__annotations__", {})
+        speculates = arguments.get("speculative_algorithm") is not None
+        masks = _has(io_struct.GenerateReqInput, "return_sampling_mask") and not speculates
         return About(
             version=__version__,
             context=int(self._manager.context_len) - RESERVED,
             vocabulary=int(self._manager.model_config.vocab_size),
             capacity=int(first["max_total_num_tokens"]),
-            features=frozenset({"sampling_mask"} if "return_sampling_mask" in asks else ()),
+            features=frozenset({"sampling_mask"} if masks else ()),
         )
 
     def stop(self) -> None:
         """End SGLang's processes; returns when they have given their memory back."""
         self._engine.shutdown()
         self._reports.close()
+
+    async def alive(self) -> None:
+        """Returns once SGLang's scheduler, which runs the model, has answered."""
+        await self._manager.get_internal_state()
 
     async def generate(self, ask: Ask) -> Output:
         """Sample until the request is over."""
@@ -96,6 +101,7 @@ class Serving:
             load_format=LOADER,
             flush_cache=True,
             weight_version=str(weights.version),
+            **self._of_the_target(),
         )
         success, message = await self._manager.update_weights_from_tensor(request, None)
         if not success:
@@ -138,6 +144,12 @@ class Serving:
         request = self._io.ResumeMemoryOccupationReqInput(tags=tags)
         await self._manager.resume_memory_occupation(request, None)
 
+    def _of_the_target(self) -> dict[str, Any]:
+        """How an update is said to be none of a draft model's, which has weights of its own."""
+        says = {"selector": "target", "disable_draft_model": True}
+        kind = self._io.UpdateWeightsFromTensorReqInput
+        return {name: value for name, value in says.items() if _has(kind, name)}
+
     async def _idle(self) -> None:
         """Wait until SGLang is idle, which it is some steps after its last request, and flush."""
         flushed = await self._manager.flush_cache(timeout_s=_IDLE_S)
@@ -168,6 +180,11 @@ class Serving:
             over.set_result(None)
 
 
+def _has(kind: Any, field: str) -> bool:
+    """Whether a data class of SGLang declares a field."""
+    return field in getattr(kind, "__annotations__", {})
+
+
 def _output(ask: Ask, out: Mapping[str, Any]) -> Output:
     about = out["meta_info"]
     reason = about["finish_reason"]
@@ -184,4 +201,7 @@ def _output(ask: Ask, out: Mapping[str, Any]) -> Output:
         logprobs = logprobs[: len(ids)]
     told, experts = about.get("routed_experts"), ask.experts
     routing = unpacked(told, experts) if told and experts else None
-    return Output(ids, logprobs, reason["type"], int(about.get("cached_tokens") or 0), routing)
+    checks = int(about.get("spec_verify_ct") or 0)
+    passes = checks + 1 if checks else 0  # the first token is the prompt's pass
+    cached = int(about.get("cached_tokens") or 0)
+    return Output(ids, logprobs, reason["type"], cached, routing, passes)

@@ -49,6 +49,11 @@ CLASSES = {
             "lora_paths",
             "max_loras_per_batch",
             "log_level",
+            "speculative_algorithm",
+            "speculative_draft_model_path",
+            "speculative_num_draft_tokens",
+            "speculative_accept_threshold_single",
+            "speculative_accept_threshold_acc",
         ]
     },
     "srt/managers/io_struct.py": {
@@ -68,6 +73,7 @@ CLASSES = {
             "load_format",
             "flush_cache",
             "weight_version",
+            "disable_draft_model",
         ],
         "LoadLoRAAdapterReqInput": ["lora_name", "lora_path"],
         "UnloadLoRAAdapterReqInput": ["lora_name"],

@@ -43,3 +43,8 @@ class ServerArgs:
     lora_paths: Optional[Union[dict[str, str], List[dict[str, str]], List[str], Any]] = None
     max_loras_per_batch: int = 8
     log_level: str = "info"
+    speculative_algorithm: Optional[str] = None
+    speculative_draft_model_path: Optional[str] = None
+    speculative_num_draft_tokens: Optional[int] = None
+    speculative_accept_threshold_single: float = 1.0
+    speculative_accept_threshold_acc: float = 1.0

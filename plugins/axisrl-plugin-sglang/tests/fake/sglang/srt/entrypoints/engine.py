@@ -6,6 +6,9 @@ import importlib
 import json
 import os
 import pickle
+import signal
+import subprocess
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +17,27 @@ from safetensors.torch import load_file
 from sglang.srt.managers.io_struct import FlushCacheReqOutput, LoRAUpdateOutput
 from sglang.srt.model import FusedModel
 from sglang.srt.server_args import ServerArgs
+
+
+class Scheduler:
+    """The process in which SGLang runs the model, as far as it answers."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    async def answer(self):
+        def ask():
+            self.process.stdin.write(b"\n")
+            self.process.stdin.flush()
+            self.process.stdout.readline()
+
+        await asyncio.get_running_loop().run_in_executor(None, ask)
+
+    def _watch(self):
+        """When it crashes SGLang ends itself and all that it started."""
+        if self.process.wait() != 0:
+            os.killpg(0, signal.SIGKILL)
 
 
 class TokenizerManager:
@@ -33,6 +57,7 @@ class TokenizerManager:
         self.rid_to_state = {}
         self._running = {}
         self._seen = []
+        self.scheduler = Scheduler()
         self._idle = True
         self._released = set()
         self._adapters = {}
@@ -41,8 +66,10 @@ class TokenizerManager:
         if len(obj.input_ids) > self.context_len - 6:
             raise ValueError(f"Input length ({len(obj.input_ids)} tokens) exceeds the maximum")
         assert not self._released, "released memory is used"
+        speculates = self.server_args.speculative_algorithm is not None
+        assert not (speculates and obj.return_sampling_mask), "it aborts such requests"
         state = self.rid_to_state[obj.rid] = SimpleNamespace(dispatched=False, abort_sent=False)
-        await asyncio.sleep(0)
+        await self.scheduler.answer()
         state.dispatched = True
         self._running[obj.rid] = False
         self._idle = False
@@ -59,11 +86,14 @@ class TokenizerManager:
                 if self._running[obj.rid]:
                     reason = {"type": "abort", "message": "Aborted"}
                 else:
-                    token, logprob, under_mask = self._draw(prompt + ids, params, adapter)
-                    ids.append(token)
-                    logprobs.append((logprob, token, None))
-                    masked.append(under_mask)
-                    reason = self._reason(ids, params)
+                    # Speculation has a pass over the prompt, then two tokens a pass.
+                    for _ in range(1 + bool(speculates and ids)):
+                        token, logprob, under_mask = self._draw(prompt + ids, params, adapter)
+                        ids.append(token)
+                        logprobs.append((logprob, token, None))
+                        masked.append(under_mask)
+                        if reason := self._reason(ids, params):
+                            break
                 if reason is not None or obj.stream:
                     meta = {
                         "id": obj.rid,
@@ -82,10 +112,16 @@ class TokenizerManager:
                         told = experts(prompt + ids, self._config)
                         told = told[obj.routed_experts_start_len : -1].numpy().tobytes()
                         meta["routed_experts"] = base64.b64encode(told).decode()
+                    if speculates and len(ids) > 1:
+                        meta["spec_verify_ct"] = len(ids) // 2
                     yield {"output_ids": ids, "meta_info": meta}
             self._seen.append((obj.lora_path, prompt + ids))
         finally:
             del self._running[obj.rid], self.rid_to_state[obj.rid]
+
+    async def get_internal_state(self):
+        await self.scheduler.answer()
+        return [{}]
 
     def abort_request(self, rid="", abort_all=False):
         """As of 0.5.20: once for a request, and in vain before it was sent to the scheduler."""
@@ -110,6 +146,7 @@ class TokenizerManager:
     async def update_weights_from_tensor(self, obj, request=None):
         assert len(obj.serialized_named_tensors) == self.server_args.tp_size
         assert obj.load_format in self.server_args.custom_weight_loader
+        assert obj.disable_draft_model, "a draft model has weights of its own"
         assert self._idle and not self._running, "SGLang dies when it cannot flush"
         module, _, name = obj.load_format.rpartition(".")
         named = pickle.loads(obj.serialized_named_tensors[0])
@@ -181,10 +218,12 @@ class Engine:
         self.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self.loop)
         self.tokenizer_manager = TokenizerManager(self.server_args)
+        print("fake scheduler", self.tokenizer_manager.scheduler.process.pid, flush=True)
         infos = [{"status": "ready", "max_total_num_tokens": 10_000}]
         self._scheduler_init_result = SimpleNamespace(scheduler_infos=infos)
 
     def shutdown(self):
+        self.tokenizer_manager.scheduler.process.stdin.close()
         print("fake SGLang is shut down", flush=True)
 
 

@@ -24,6 +24,7 @@ class UpdateWeightsFromTensorReqInput:
     load_format: Optional[str] = None
     flush_cache: bool = True
     weight_version: Optional[str] = None
+    disable_draft_model: Optional[bool] = None
 
 
 @dataclass(kw_only=True)
