@@ -54,3 +54,25 @@ def test_a_package_that_is_missing_is_told_with_what_to_do():
     finding = package_finding("axisrl-nowhere", cost="much", fix="get it")
     assert (finding.state, finding.cost, finding.fix) == ("missing", "much", "get it")
     assert package_finding("numpy", cost="", fix="").state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "usable", "state", "why"),
+    [
+        (None, False, "broken", "built without CUDA"),
+        ("13.0", False, "broken", "driver is too old for CUDA 13.0"),
+        ("13.0", True, "ok", "2 of them"),
+    ],
+)
+def test_gpus_that_torch_cannot_use_are_told_with_the_reason(
+    smi, monkeypatch, cuda, usable, state, why
+):
+    monkeypatch.setattr("torch.version.cuda", cuda)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: usable)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    found = smi(SMI)["torch on GPUs"]
+    assert (found.state, why in found.found) == (state, True)
+
+
+def test_without_a_gpu_nothing_is_said_of_torch_on_gpus(smi):
+    assert "torch on GPUs" not in smi(FileNotFoundError("nvidia-smi"))

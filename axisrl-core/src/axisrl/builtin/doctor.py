@@ -24,7 +24,10 @@ def machine() -> Iterable[Finding]:
     """Python, torch, driver and GPUs, and the packages of the core's extras."""
     yield Finding(name="Python", state="ok", found=platform.python_version())
     yield _torch()
-    yield from _gpus()
+    gpus = list(_gpus())
+    yield from gpus
+    if any(found.name.startswith("GPU ") for found in gpus):
+        yield _reach()
     for package, (extra, cost) in EXTRAS.items():
         fix = f"pip install 'axisrl-core[{extra}]'"
         yield package_finding(package, cost=cost, fix=fix)
@@ -49,6 +52,27 @@ def _torch() -> Finding:
         return Finding(name="torch", state="broken", found=str(problem), cost=lost)
     built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
     return Finding(name="torch", state="ok", found=f"{torch.__version__}, {built}")
+
+
+def _reach() -> Finding:
+    """Whether torch can use the GPUs that the driver tells of. Nothing is allocated on them."""
+    name = "torch on GPUs"
+    try:
+        import torch
+    except ImportError:
+        return Finding(name=name, state="missing", cost="the GPUs are not used")
+    if torch.cuda.is_available():
+        return Finding(name=name, state="ok", found=f"{torch.cuda.device_count()} of them")
+    why = "torch was built without CUDA"
+    if torch.version.cuda:
+        why = f"the driver is too old for CUDA {torch.version.cuda}, or the GPUs are hidden"
+    return Finding(
+        name=name,
+        state="broken",
+        found=why,
+        cost="models run on the CPU",
+        fix="install the torch for this driver: https://pytorch.org/get-started/locally",
+    )
 
 
 def _gpus() -> Iterator[Finding]:

@@ -28,6 +28,9 @@ OWNED = {
     "lora_paths": "adapters come from the trainer",
     "incremental_streaming_output": "the engine reads whole outputs",
     "dp_size": "replicas are placement.engines",
+    "nnodes": "an engine is on one machine; more of them are placement.engines",
+    "node_rank": "an engine is on one machine",
+    "dist_init_addr": "an engine is on one machine",
 }
 """SGLang's server arguments that the engine sets itself, and where to say what they should be."""
 

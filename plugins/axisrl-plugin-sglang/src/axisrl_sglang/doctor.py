@@ -44,7 +44,10 @@ def stack() -> Iterable[Finding]:
         version = metadata.version("sglang")
     except metadata.PackageNotFoundError:
         yield Finding(
-            name="sglang", state="missing", cost="engine sglang/engine cannot be used", fix=_INSTALL
+            name="sglang",
+            state="missing",
+            cost="engine sglang/engine, which needs an NVIDIA GPU, cannot be used",
+            fix=_INSTALL,
         )
         return
     wrong = outside()

@@ -32,6 +32,8 @@ CLASSES = {
             "speculative_algorithm",
             "dp_size",
             "nnodes",
+            "node_rank",
+            "dist_init_addr",
             "attention_backend",
             "grammar_backend",
             "mem_fraction_static",

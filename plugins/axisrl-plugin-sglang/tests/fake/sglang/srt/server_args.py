@@ -26,6 +26,8 @@ class ServerArgs:
     speculative_algorithm: Optional[str] = None
     dp_size: int = 1
     nnodes: int = 1
+    node_rank: int = 0
+    dist_init_addr: Optional[str] = None
     attention_backend: Optional[str] = None
     grammar_backend: Optional[str] = None
     mem_fraction_static: Optional[float] = None
