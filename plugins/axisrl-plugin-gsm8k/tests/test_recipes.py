@@ -15,7 +15,9 @@ from axisrl.errors import PluginError
 from axisrl.plugins.manager import PluginManager
 from axisrl.runtime.driver import RunOptions, run
 
-RECIPES = ["gsm8k/grpo", "gsm8k/grpo-cpu", "gsm8k/ppo", "gsm8k/ppo-cpu"]
+RECIPES = [
+    f"gsm8k/{algorithm}{kind}" for algorithm in ("grpo", "ppo") for kind in ("", "-1gpu", "-cpu")
+]
 LOCAL_PAIR = ("engine=local/engine", "trainer=local/trainer")
 PAIRS = [("gsm8k/ppo", "gsm8k/grpo"), ("gsm8k/ppo-cpu", "gsm8k/grpo-cpu")]
 
@@ -61,11 +63,11 @@ def test_the_gpu_recipes_are_valid_with_the_local_pair(recipe, overrides):
 
 
 @pytest.mark.parametrize(("ppo", "grpo"), PAIRS)
-def test_ppo_differs_from_grpo_in_advantage_and_loss_value_model_and_their_values(ppo, grpo):
+def test_ppo_differs_from_grpo_in_advantage_loss_value_model_and_where_they_are(ppo, grpo):
     manager = PluginManager.discover()
     *below, own = read_recipe(ppo, manager).layers
     assert below == list(read_recipe(grpo, manager).layers)
-    assert set(own.tree) == {"advantage", "loss", "value"}
+    assert set(own.tree) - {"placement"} == {"advantage", "loss", "value"}
     value = own.tree["value"]
     assert (own.tree["advantage"]["use"], own.tree["loss"]["use"]) == ("ppo/gae", "ppo/ppo")
     assert value["loss"] == {"use": "ppo/value", "clip": 0.2}
@@ -95,6 +97,26 @@ def test_the_cpu_recipe_evaluates_on_tasks_it_never_trains_on():
     splits = (config.dataset.options["split"], config.eval.dataset.options["split"])
     assert splits == ("train", "held_out")
     assert config.eval.at_start
+
+
+@pytest.mark.parametrize("recipe", ["gsm8k/grpo", "gsm8k/ppo"])
+def test_the_gpu_recipes_are_for_eight_gpus(recipe):
+    pytest.importorskip("axisrl_sglang", reason="needs axisrl-plugin-sglang")
+    pytest.importorskip("axisrl_megatron", reason="needs axisrl-plugin-megatron")
+    config = load(recipe)[0].config
+    where = config.placement
+    ranks = where.trainer_ranks * (1 + (config.value is not None))
+    assert where.engines * where.gpus_engine + ranks * where.gpus_trainer == 8
+
+
+@pytest.mark.parametrize("recipe", ["gsm8k/grpo-1gpu", "gsm8k/ppo-1gpu"])
+def test_the_one_gpu_recipes_take_turns_in_one_process(recipe):
+    pytest.importorskip("axisrl_sglang", reason="needs axisrl-plugin-sglang")
+    pytest.importorskip("axisrl_megatron", reason="needs axisrl-plugin-megatron")
+    config = load(recipe)[0].config
+    assert (config.placement.kind, config.placement.colocate) == ("inline", True)
+    assert config.engine.options["hand_over"]
+    assert config.trainer.options["transport"] == "cuda_ipc"
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -92,6 +92,12 @@ def axisrl_recipes() -> Iterable[RecipeComponent]:
             smoke="axisrl_gsm8k:configs/smoke.yaml",
         ),
         RecipeComponent(
+            name="grpo-1gpu",
+            target="axisrl_gsm8k:configs/grpo-1gpu.yaml",
+            summary="gsm8k/grpo on one GPU, whose memory engine and models share",
+            smoke="axisrl_gsm8k:configs/smoke.yaml",
+        ),
+        RecipeComponent(
             name="grpo-cpu",
             target="axisrl_gsm8k:configs/grpo-cpu.yaml",
             summary="SmolLM2-135M-Instruct on small sums with GRPO, on a CPU in minutes",
@@ -101,6 +107,12 @@ def axisrl_recipes() -> Iterable[RecipeComponent]:
             name="ppo",
             target="axisrl_gsm8k:configs/ppo.yaml",
             summary="gsm8k/grpo with PPO and a value model",
+            smoke="axisrl_gsm8k:configs/ppo-smoke.yaml",
+        ),
+        RecipeComponent(
+            name="ppo-1gpu",
+            target="axisrl_gsm8k:configs/ppo-1gpu.yaml",
+            summary="gsm8k/ppo on one GPU, whose memory engine and models share",
             smoke="axisrl_gsm8k:configs/ppo-smoke.yaml",
         ),
         RecipeComponent(
