@@ -60,6 +60,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=2048)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--peak", type=float, help="TFLOP/s; measured unless given")
+    parser.add_argument("--attention", default=MegatronConfig().attention, help="module:class")
     parser.add_argument("--megatron", type=json.loads, default={}, help="trainer.megatron, JSON")
     args = parser.parse_args()
     peak = args.peak * 1e12 if args.peak else measured_peak()
@@ -76,7 +77,8 @@ def main() -> None:
             seconds, memory = _measure(name, args, model, batch, Path(work))
             needed = operations(shape, batch)
             rate = needed / seconds.median
-            told = (name, args.shape, f"{args.rows} x {args.length:,}", json.dumps(args.megatron))
+            how = (args.attention.rpartition(":")[2], json.dumps(args.megatron))
+            told = (name, args.shape, f"{args.rows} x {args.length:,}", *how)
             numbers = (
                 str(seconds),
                 short(batch.tokens / seconds.median),
@@ -124,7 +126,7 @@ def _measure(
 ) -> tuple[Spread, int]:
     context = BuildContext(run_dir=work)
     trainer: Any = (
-        MegatronTrainer(MegatronConfig(megatron=args.megatron), context)
+        MegatronTrainer(MegatronConfig(megatron=args.megatron, attention=args.attention), context)
         if name == "megatron"
         else LocalTrainer(TrainerConfig(), context)
     )

@@ -77,6 +77,18 @@ class OwnValue(torch.nn.Module):
         return value.repeat_interleave(self.groups, dim=2).flatten(2)
 
 
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_flex_attention_through_the_seam_answers_as_the_default(make_model, make_trainer, kind):
+    spec = make_model(kind)
+    batches = [packed(random_samples(spec, 4, seed=seed)) for seed in range(2)]
+    plain, flex = (
+        make_trainer(spec, total_steps=None, **options).logprobs(batches)
+        for options in ({}, {"attention": "axisrl_megatron.flex:FlexRowAttention"})
+    )
+    for got, want in zip(flex, plain, strict=True):
+        np.testing.assert_allclose(got, want, atol=2e-5)
+
+
 @pytest.mark.parametrize("name", ["nowhere:Thing", "axisrl_megatron.attention:Nothing"])
 def test_a_core_attention_that_is_not_there_is_told(make_model, make_trainer, name):
     with pytest.raises(ConfigError, match="cannot be imported"):

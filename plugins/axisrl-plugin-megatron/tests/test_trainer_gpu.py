@@ -70,6 +70,19 @@ def test_bfloat16_rows_do_not_see_each_other(make_model, make_trainer, kind):
     np.testing.assert_allclose(together, np.concatenate(apart), atol=5e-2)
 
 
+@pytest.mark.parametrize(("dtype", "near"), [("float32", 1e-3), ("bfloat16", 3e-2)])
+def test_flex_attention_steps_as_the_default(make_model, make_trainer, dtype, near):
+    spec = on(make_model("llama", dtype=dtype, **HALF_SIZES), "cuda")
+    batch = packed(random_samples(spec, 6))
+    plain, flex = (
+        make_trainer(spec, lr=1e-3, **options)
+        for options in ({}, {"attention": "axisrl_megatron.flex:FlexRowAttention"})
+    )
+    for _ in range(2):
+        got, want = (trainer.step([batch], PullLoss()).grad_norm for trainer in (flex, plain))
+        assert got == pytest.approx(want, rel=near)
+
+
 @pytest.fixture(scope="module")
 def smollm2(tmp_path_factory):
     """SmolLM2-135M-Instruct, from the folder that AXISRL_CACHE_DIR names."""

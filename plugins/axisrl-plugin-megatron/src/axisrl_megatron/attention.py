@@ -9,7 +9,7 @@ Shapes: ``N`` tokens, ``H`` query heads, ``K`` key-value heads, ``D`` head size;
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from megatron.core.packed_seq_params import PackedSeqParams
@@ -29,6 +29,8 @@ class RowParams(PackedSeqParams):  # type: ignore[misc]
     """
 
     rows: RowLayout | None = None
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What a core attention makes of the rows once, for all layers."""
 
     @classmethod
     def of(cls, rows: RowLayout) -> RowParams:
@@ -41,6 +43,13 @@ class RowParams(PackedSeqParams):  # type: ignore[misc]
             max_seqlen_kv=rows.longest,
             rows=rows,
         )
+
+    @property
+    def layout(self) -> RowLayout:
+        """The rows. Raises ``ValueError`` where there are none: another model made this."""
+        if self.rows is None:
+            raise ValueError("packed_seq_params has no rows")
+        return self.rows
 
 
 class RowAttention(nn.Module):
@@ -61,9 +70,6 @@ class RowAttention(nn.Module):
     ) -> Tensor:
         """(N, 1, H * D)."""
         params: RowParams = options["packed_seq_params"]
-        rows = params.rows
-        if rows is None:
-            raise ValueError("packed_seq_params has no rows")
         query, key, value = (x.permute(1, 2, 0, 3) for x in (query_N1HD, key_N1KD, value_N1KD))
-        found_1NHD = row_attention((query, key, value), rows, scale=self._scale)
+        found_1NHD = row_attention((query, key, value), params.layout, scale=self._scale)
         return found_1NHD.flatten(2).transpose(0, 1)
