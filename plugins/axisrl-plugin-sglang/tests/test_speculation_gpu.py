@@ -42,7 +42,8 @@ SERVER = {
 }
 NGRAM = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 8}
 LINE = "The quick brown fox jumps over the lazy dog near the river bank.\n"
-ANSWER_S = 5.0
+ANSWER_S = 15.0
+"""First requests wait for kernels to be compiled."""
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +156,7 @@ def test_greedy_answers_are_those_of_plain_decoding(loop, engines, record_proper
 def test_new_weights_are_served_while_an_engine_guesses(loop, engines):
     path = MODEL / "model.safetensors"
     checksum = weights_checksum(load_file(path))
-    weights = Weights(0, str(path), False, checksum, True)
+    weights = Weights(0, "disk", str(path), checksum, True)
     process = engines[0]._served.process
     reports = loop.run_until_complete(asyncio.wait_for(process.call("update", weights), 60))
     assert [report.problem for report in reports] == [""]
@@ -173,7 +174,7 @@ def test_an_engine_whose_memory_is_away_is_still_alive(loop, engines):
 
 
 @pytest.mark.parametrize(
-    ("at", "sent", "limit_s"), [(0, signal.SIGKILL, 10.0), (1, signal.SIGSTOP, 4 * ANSWER_S)]
+    ("at", "sent", "limit_s"), [(0, signal.SIGKILL, 10.0), (1, signal.SIGSTOP, 2 * ANSWER_S)]
 )
 def test_a_scheduler_that_dies_or_hangs_is_noticed(
     loop, engines, record_property, at, sent, limit_s
@@ -195,7 +196,7 @@ def test_a_scheduler_that_dies_or_hangs_is_noticed(
         ended = await asyncio.gather(watched, *running, return_exceptions=True)
         return ended, time.perf_counter() - begun
 
-    ended, seconds = loop.run_until_complete(asyncio.wait_for(lost(), 60))
+    ended, seconds = loop.run_until_complete(asyncio.wait_for(lost(), 90))
     gone = [problem for problem in ended if isinstance(problem, ActorGone)]
     record_property(f"{sent.name}: calls that raised", f"{len(gone)} of {len(ended)}")
     record_property(f"{sent.name}: after seconds", f"{seconds:.1f}")
