@@ -57,7 +57,7 @@ def test_a_member_that_leaves_breaks_the_wait_of_the_others(store, together):
         member(store[1], "g", 0, 2).close()
 
     problem, _ = together(stay, leave)
-    assert isinstance(problem, RuntimeError)
+    assert isinstance(problem, ConnectionError)
 
 
 def test_nccl_is_for_members_with_a_gpu_each():

@@ -33,7 +33,8 @@ class _Kept(NamedTuple):
     """The groups of the last round, where nobody saw a failure."""
 
     name: str
-    members: tuple[tuple[str, int], ...]
+    members: tuple[Any, ...]
+    """Of the groups, senders included, and what carries their buffers."""
 
 
 class Desk:
@@ -137,14 +138,23 @@ class Desk:
 
     async def _round(self, there: Sequence[Request], offer: Offer) -> None:
         writers = {request: writer for writer, request in self._waiting.items()}
-        common = self._common(there, offer)
+        sending = [n for n, share in enumerate(offer.shares) if share["buckets"]]
+        devices = [offer.shares[n]["device"] for n in sending]
+        backend = backend_for([*devices, *(request.device for request in there)])
+        members = (*map(_member, there), *sending, backend)
+        common = Round(
+            group=self._name(there, members),
+            rank=0,
+            size=1 + len(there),
+            backend=backend,
+            store=self._store,
+        )
         layouts = [share["buckets"] for share in offer.shares]
         for rank, request in enumerate(there, start=1):
             told = common._replace(rank=rank)._asdict()
             writers[request].write(line({"round": told, "shares": layouts}))
             del self._waiting[writers[request]]
-        sending = [n for n, share in enumerate(offer.shares) if n and share["buckets"]]
-        followers = [self._followers[sender] for sender in sending]
+        followers = [self._followers[sender] for sender in sending if sender]
         results = await asyncio.gather(
             asyncio.to_thread(self._send, common),
             self._asked(followers, {"round": common._asdict()}),
@@ -156,25 +166,15 @@ class Desk:
             self._kept = None
             _LOGGER.warning("offer %d did not reach all of %s: %s", offer.number, names, problems)
         else:
-            self._kept = _Kept(common.group, tuple(map(_member, there)))
+            self._kept = _Kept(common.group, members)
             _LOGGER.info("offer %d was sent by %s to %s", offer.number, common.backend, names)
 
-    def _common(self, there: Sequence[Request], offer: Offer) -> Round:
-        """What all members of the round are told; the senders' rank."""
-        held = {request.group for request in there}
-        kept = self._kept
-        if kept and held == {kept.name} and kept.members == tuple(map(_member, there)):
-            name = kept.name
-        else:
-            name = f"{uuid.uuid4().hex[:8]}-{next(self._numbers)}"
-        devices = [share["device"] for share in offer.shares if share["buckets"]]
-        return Round(
-            group=name,
-            rank=0,
-            size=1 + len(there),
-            backend=backend_for([*devices, *(request.device for request in there)]),
-            store=self._store,
-        )
+    def _name(self, there: Sequence[Request], members: tuple[Any, ...]) -> str:
+        """Of the groups that all still have, or of new ones."""
+        kept, held = self._kept, {request.group for request in there}
+        if kept is not None and held == {kept.name} and kept.members == members:
+            return kept.name
+        return f"{uuid.uuid4().hex[:8]}-{next(self._numbers)}"
 
     async def _followers_there(self) -> None:
         missing = set(range(1, self._senders))

@@ -69,10 +69,10 @@ class BroadcastGroup:
         return _Transfer(work, buffer, carried, self._timeout)
 
     def close(self) -> None:
-        """Leave, whatever the others do."""
-        if self.place.backend == "nccl":
-            self._group.abort()
-        del self._group
+        """Leave, whatever the others do; idempotent."""
+        group, self._group = self._group, None
+        if self.place.backend == "nccl" and group is not None:
+            group.abort()
 
     def _meet(self, store: Any) -> None:
         place = self.place
@@ -103,14 +103,22 @@ class _Transfer(NamedTuple):
 
 def broadcast(parts: Iterable[tuple[BroadcastGroup, Tensor]]) -> None:
     """Send or receive buffers; every member of a group gives its buffers in the same order, and
-    several groups that share members in the same order, too."""
+    several groups that share members in the same order, too. Raises ``ConnectionError``."""
     begun: deque[_Transfer] = deque()
-    for group, buffer in parts:
-        begun.append(group.begin(buffer))
-        if len(begun) > _AHEAD:
+    try:
+        for group, buffer in parts:
+            begun.append(group.begin(buffer))
+            if len(begun) > _AHEAD:
+                begun.popleft().finish()
+        while begun:
             begun.popleft().finish()
-    for transfer in begun:
-        transfer.finish()
+        return
+    except RuntimeError as problem:  # torch has no narrower class for a lost peer
+        failure = str(problem)
+    # Neither they nor the error's frames may live: gloo's connections end with the last of them,
+    # and only then do the others see that this member left.
+    begun.clear()
+    raise ConnectionError(failure)
 
 
 def connect(address: str, timeout_s: float) -> Any:

@@ -111,15 +111,16 @@ class Receiver:
     def _join(
         self, round_: Round, shares: Sequence[Layout], timeout_s: float, device: torch.device
     ) -> None:
-        senders = [sender for sender, share in enumerate(shares) if share]
-        if self._name == round_.group and list(self._groups) == senders:
+        if self._name == round_.group:
             return
         self.leave()
         if round_.store not in self._stores:
             self._stores = {round_.store: connect(round_.store, timeout_s)}
         store = self._stores[round_.store]
-        for sender in senders:
-            self._groups[sender] = BroadcastGroup(store, round_.place(sender), timeout_s, device)
+        for sender, share in enumerate(shares):
+            if share:
+                place = round_.place(sender)
+                self._groups[sender] = BroadcastGroup(store, place, timeout_s, device)
         self._name = round_.group
 
     def _in_turns(
