@@ -19,6 +19,7 @@ from axisrl.config.training import TrainingOptions
         {"chunk_tokens": 0},
         {"kept_logits_mib": -1},
         {"bucket_mib": 0},
+        {"transfer_timeout_s": 0.0},
     ],
     ids=str,
 )

@@ -104,6 +104,7 @@ def sent(trainer, rank, job):
     """Both ranks offer their weights, and a frozen model of rank 0 takes them: what was offered and
     what it holds then."""
     found = None
+    trainer._group.meet()  # as in a run: nobody offers while another rank still steps
     if rank == 0:
         update = trainer.weight_update(7)
         frozen = trainer_of(job["dir"], {})

@@ -7,8 +7,11 @@ import traceback
 
 import numpy as np
 import pytest
+import torch
 
 from axisrl.errors import ConfigError
+from axisrl.ops.checksum import weights_checksum
+from axisrl.ops.weights_taken import WeightTaker
 from axisrl.runtime.batch import with_weights
 from axisrl.runtime.ranks import free_address
 from axisrl.testing.sequences import PullLoss, ValueLoss, packed, random_samples
@@ -64,6 +67,8 @@ def learn(rank, size, job):
         stats = [trainer.step(mine, loss) for _ in range(job["steps"])]
         after = answer(mine)
         divided = share.count < size
+        if "receives" in job:
+            return sent(trainer, rank, divided)
         checksum = trainer.weight_update(1).checksum
         if "save" in job and (rank == 0 or divided):
             trainer.save(job["save"])
@@ -77,11 +82,24 @@ def learn(rank, size, job):
         trainer.stop()
 
 
+def sent(trainer, rank, divided):
+    """Checksum of the weights that are offered, and of what who took them over the process group
+    holds; both ranks stay until then."""
+    found = None
+    trainer._held().mesh.meet()  # as in a run: nobody offers while another rank still steps
+    if divided or not rank:
+        update = trainer.weight_update(1)
+    if not rank:
+        expected = {meta.name: (meta.shape, f"torch.{meta.dtype}") for meta in update.tensors}
+        taken = WeightTaker("test").take(update, torch.device("cpu"), expected)
+        found = update.checksum, weights_checksum(taken), update.transport
+    trainer._held().mesh.meet()
+    return found
+
+
 def serve(pipe, rank, size):
     """A process that answers one job after the other."""
     import warnings
-
-    import torch
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -191,6 +209,14 @@ def test_a_checkpoint_of_one_continues_in_two(pair, make_model, tmp_path):
     learn(0, 1, job | {"save": saved})
     alone, *ranks = learn(0, 1, job | {"load": saved}), *pair.learn(job | {"load": saved})
     np.testing.assert_allclose(ranks[0][3], alone[3], rtol=2e-4)
+
+
+@pytest.mark.parametrize("options", [TENSOR, DATA], ids=["tensor", "data"])
+def test_both_ranks_send_the_weights_to_who_receives(pair, make_model, tmp_path, options):
+    job = job_of(make_model("qwen3", **SIZES), tmp_path, options)
+    by_file = pair.learn(job)[0][2]
+    sending = job | {"options": {**options, "transport": "nccl"}, "receives": True}
+    assert pair.learn(sending)[0] == (by_file, by_file, "nccl")
 
 
 @pytest.mark.parametrize(

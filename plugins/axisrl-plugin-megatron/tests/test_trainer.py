@@ -157,10 +157,10 @@ def test_a_frozen_model_takes_no_step_and_a_trained_one_no_weights(make_model, m
 @pytest.mark.parametrize(
     "changes",
     [
-        {"transport": "nccl"},
+        {"transport": "cuda_ipc"},
         {"adapter": AdapterMeta(rank=1, scale=1.0, targets=("model.layers.0.mlp.up_proj",))},
     ],
-    ids=["nccl", "adapter"],
+    ids=["cuda_ipc", "adapter"],
 )
 def test_weights_that_a_frozen_model_cannot_receive_are_refused(make_model, make_trainer, changes):
     spec = make_model()

@@ -37,6 +37,13 @@ class TrainingOptions(Config):
     kept_logits_mib: int | None = None
     """What a micro-batch may keep, in the size of its logits, for its backward pass; chunks beyond
     it are computed twice. Null is 1/32 of the card's memory on CUDA and 512 elsewhere."""
+    transport: Literal["shared_memory", "disk", "cuda_ipc", "nccl"] = "shared_memory"
+    """Where new weights are offered: in memory shared by the machine, in the run folder, on the
+    trainer's GPU, where an engine on the same GPU reads them (``sglang/engine``), or from every
+    rank's GPU over process groups, to engines on other GPUs and machines (without GPUs over
+    gloo)."""
+    transfer_timeout_s: float = 60.0
+    """Longest that ``nccl`` waits for another process, and for a buffer to arrive."""
     bucket_mib: int = 2048
     """Size of the flat buffers into which ``cuda_ipc`` and ``nccl`` copy weights."""
 
@@ -51,6 +58,8 @@ class TrainingOptions(Config):
             raise ValueError("min_lr_ratio has no meaning with schedule constant")
         if min(self.warmup_steps, self.weight_decay, self.max_grad_norm) < 0:
             raise ValueError("warmup_steps, weight_decay and max_grad_norm must be >= 0")
+        if self.transfer_timeout_s <= 0:
+            raise ValueError(f"transfer_timeout_s {self.transfer_timeout_s} must be above 0")
         if self.bucket_mib < 1:
             raise ValueError(f"bucket_mib {self.bucket_mib} must be >= 1")
         if self.chunk_tokens is not None and self.chunk_tokens < 1:

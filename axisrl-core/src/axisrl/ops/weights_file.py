@@ -52,15 +52,6 @@ def read(update: WeightUpdate) -> dict[str, Tensor]:
         ) from problem
 
 
-def read_update(update: WeightUpdate, expected: Mapping[str, Described]) -> dict[str, Tensor]:
-    """The tensors of the update's file, once they are what is ``expected``, by name. Raises what
-    the steps raise."""
-    check_told(update, expected)
-    tensors = read(update)
-    check_arrived(update, expected, tensors)
-    return tensors
-
-
 def _compare(where: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
     problems = [
         listing("lacks", expected.keys() - found.keys()),

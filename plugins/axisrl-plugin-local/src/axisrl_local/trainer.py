@@ -28,6 +28,7 @@ from axisrl.ops.micro_batch import add_gradient, answers, check_loss
 from axisrl.ops.rank_group import RankGroup
 from axisrl.ops.step_totals import StepTotals
 from axisrl.ops.token_batch import token_batch
+from axisrl.ops.weights_offer import weight_offer
 from axisrl.ops.weights_out import WeightPublisher
 from axisrl.ops.weights_sent import WeightSender
 from axisrl.protocols import TrainerPart
@@ -147,17 +148,10 @@ class LocalTrainer:
         )
 
     def _publisher(self) -> WeightPublisher | WeightSender:
-        config = self._config
-        bucket_bytes = config.bucket_mib * 2**20
-        if config.transport == "nccl":
-            return WeightSender(
-                self._ranks,
-                lambda: self._offered(self._ready())[0],
-                host=this_host(),
-                bucket_bytes=bucket_bytes,
-                timeout_s=config.transfer_timeout_s,
-            )
-        return WeightPublisher(self._context.run_dir, config.transport, bucket_bytes)
+        def offered() -> Mapping[str, Tensor]:
+            return self._offered(self._ready())[0]
+
+        return weight_offer(self._config, self._context.run_dir, this_host(), self._ranks, offered)
 
     def logprobs(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
         """See the protocol. Raises ``ConfigError`` for a value model."""

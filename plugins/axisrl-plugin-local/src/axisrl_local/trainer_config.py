@@ -48,15 +48,3 @@ class TrainerConfig(TrainingOptions):
     lora: LoraOptions | None = None
     """Train a low-rank adapter (``rank``, ``alpha``, ``dropout``, ``targets``, ``update``) and keep
     the weights as they are; null trains the weights. A frozen model ignores it."""
-    transport: Literal["shared_memory", "disk", "cuda_ipc", "nccl"] = "shared_memory"
-    """Where new weights are offered: in memory shared by the machine, in the run folder, on the
-    trainer's GPU, where an engine on the same GPU reads them (``sglang/engine``), or from every
-    rank's GPU over process groups, to engines on other GPUs and machines (without GPUs over
-    gloo)."""
-    transfer_timeout_s: float = 60.0
-    """Longest that ``nccl`` waits for another process, and for a buffer to arrive."""
-
-    def __post_init__(self) -> None:
-        TrainingOptions.__post_init__(self)
-        if self.transfer_timeout_s <= 0:
-            raise ValueError(f"transfer_timeout_s {self.transfer_timeout_s} must be above 0")

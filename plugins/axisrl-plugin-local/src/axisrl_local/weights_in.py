@@ -9,22 +9,18 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from axisrl.errors import WeightSyncError
-from axisrl.ops.broadcast.receiver import Party, Receiver
 from axisrl.ops.checksum import weights_checksum
-from axisrl.ops.flat_buckets import views
-from axisrl.ops.weights_file import Described, check_arrived, check_told, described, listing, read
+from axisrl.ops.weights_file import Described, described, listing
+from axisrl.ops.weights_taken import TRANSPORTS, WeightTaker
 from axisrl.types import AdapterMeta, WeightUpdate
 from axisrl_local.low_rank import factor_names, merged, weight_name
-
-TRANSPORTS = ("shared_memory", "disk", "nccl")
 
 
 class Received(NamedTuple):
@@ -41,8 +37,7 @@ class WeightReceiver:
 
     def __init__(self, model: Any) -> None:
         self._parameters: dict[str, Tensor] = dict(model.named_parameters())
-        self._name = f"local-{uuid.uuid4().hex[:8]}"
-        self._group = Receiver()
+        self._taker = WeightTaker("local")
         self._originals: dict[str, Tensor] = {}
         self._replaced = False
 
@@ -62,7 +57,7 @@ class WeightReceiver:
         if update.adapter is not None:
             return self._load_adapter(update, update.adapter)
         expected = {name: described(value) for name, value in self._parameters.items()}
-        tensors = self._take(update, expected)
+        tensors = self._taker.take(update, self._device, expected)
         with torch.no_grad():
             for name, parameter in self._parameters.items():
                 parameter.copy_(tensors[name])
@@ -95,7 +90,7 @@ class WeightReceiver:
                 "replaced",
                 fix="let the trainer offer merged weights: lora.update merged",
             )
-        tensors = self._take(update, self._expected(update, adapter))
+        tensors = self._taker.take(update, self._device, self._expected(update, adapter))
         tensors = {name: value.to(self._device) for name, value in tensors.items()}
         wanted = {weight_name(module) for module in adapter.targets}
         with torch.no_grad():
@@ -107,18 +102,6 @@ class WeightReceiver:
                 changed = merged(self._original(name), a, b, adapter.scale)
                 self._parameters[name].copy_(changed)
         return weights_checksum(tensors)
-
-    def _take(self, update: WeightUpdate, expected: Mapping[str, Described]) -> dict[str, Tensor]:
-        """The update's tensors, once they are what is expected."""
-        check_told(update, expected)
-        if update.transport == "nccl":
-            party = Party(self._name, receivers=update.receivers)
-            buckets = self._group.receive(update.location, party, self._device)
-            tensors = {name: value for bucket in buckets for name, value in views(bucket).items()}
-        else:
-            tensors = read(update)
-        check_arrived(update, expected, tensors)
-        return tensors
 
     @property
     def _device(self) -> torch.device:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from axisrl.config.training import TrainingOptions
 
@@ -60,9 +60,6 @@ class MegatronConfig(TrainingOptions):
     megatron: Mapping[str, Any] = field(default_factory=dict)
     """Any option of Megatron's ``TransformerConfig`` by its name, such as ``recompute_granularity:
     full``. Names and types are checked against the Megatron installed."""
-    transport: Literal["shared_memory", "disk", "cuda_ipc"] = "shared_memory"
-    """Where new weights are offered: in memory shared by the machine, in the run folder, or on the
-    trainer's GPU, where an engine on the same GPU reads them (``sglang/engine``)."""
 
     def __post_init__(self) -> None:
         TrainingOptions.__post_init__(self)

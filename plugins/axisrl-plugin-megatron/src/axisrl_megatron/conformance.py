@@ -8,7 +8,13 @@ CASES = [
     TrainerCase(use="megatron/trainer", options={"lr": 1e-3}),
     TrainerCase(
         use="megatron/trainer",
-        label="small chunks",
-        options={"lr": 1e-3, "chunk_tokens": 3, "kept_logits_mib": 0, "schedule": "cosine"},
+        label="small chunks, weights over a process group",
+        options={
+            "lr": 1e-3,
+            "chunk_tokens": 3,
+            "kept_logits_mib": 0,
+            "schedule": "cosine",
+            "transport": "nccl",
+        },
     ),
 ]

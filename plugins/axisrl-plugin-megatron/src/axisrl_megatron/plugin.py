@@ -18,7 +18,7 @@ def axisrl_trainer_backends() -> Iterable[TrainerComponent]:
             summary="Megatron-core: packed training of Llama, Qwen2 and Qwen3 models",
             extras=("megatron",),
             modules=("megatron.core",),
-            transports=("shared_memory", "disk", "cuda_ipc"),
+            transports=("shared_memory", "disk", "cuda_ipc", "nccl"),
             data_parallel=True,
             offloads=True,
         )

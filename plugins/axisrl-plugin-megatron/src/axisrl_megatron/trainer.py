@@ -17,6 +17,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from torch import Tensor
+
 from axisrl.errors import ConfigError, EnvironmentProblem, RunFailed
 from axisrl.ops.adamw import Optimizer
 from axisrl.ops.generators import Generators
@@ -24,9 +26,12 @@ from axisrl.ops.host_memory import HostMemory
 from axisrl.ops.micro_batch import add_gradient, answers, check_loss
 from axisrl.ops.step_totals import StepTotals
 from axisrl.ops.token_batch import token_batch
+from axisrl.ops.weights_offer import weight_offer
 from axisrl.ops.weights_out import WeightPublisher
+from axisrl.ops.weights_sent import WeightSender
 from axisrl.protocols import TrainerPart
 from axisrl.protocols.loss import Loss
+from axisrl.runtime.ranks import this_host
 from axisrl.types import (
     BuildContext,
     FloatArray,
@@ -43,7 +48,7 @@ from axisrl_megatron.config import MegatronConfig
 from axisrl_megatron.held import HeldModel
 from axisrl_megatron.layout import Layout
 from axisrl_megatron.mesh import Mesh, share_of
-from axisrl_megatron.received import receive
+from axisrl_megatron.received import FrozenReceiver
 
 
 class _Training(NamedTuple):
@@ -51,7 +56,7 @@ class _Training(NamedTuple):
 
     optimizer: Optimizer
     generators: Generators
-    publisher: WeightPublisher
+    publisher: WeightPublisher | WeightSender
 
 
 class MegatronTrainer:
@@ -67,6 +72,9 @@ class MegatronTrainer:
         self._mesh: Mesh | None = None
         self._model: HeldModel | None = None
         self._training: _Training | None = None
+        self._receiver: FrozenReceiver | None = None
+        self._whole: Mapping[str, Tensor] | None = None
+        """All weights, put together for the others to send, while they are being offered."""
         self._memory: Mapping[TrainerPart, HostMemory] = {}
         self._away: set[TrainerPart] = set()
 
@@ -104,9 +112,13 @@ class MegatronTrainer:
         parts: dict[TrainerPart, HostMemory] = {"weights": HostMemory(held.device, held.tensors)}
         if total_steps is None:
             held.freeze()
+            self._receiver = FrozenReceiver(held)
         else:
             training = self._training = self._prepare(held, total_steps)
             parts["optimizer"] = HostMemory(held.device, training.optimizer.beside_weights)
+            if isinstance(training.publisher, WeightSender):
+                leader, *_ = mesh.gather(training.publisher.address)
+                training.publisher.join(leader)
         self._memory = parts
         self._model = held
 
@@ -115,8 +127,8 @@ class MegatronTrainer:
         return _Training(
             Optimizer(list(held.trained().items()), self._config, total_steps, norm=norm),
             Generators(self._context.seed, held.device),
-            WeightPublisher(
-                self._context.run_dir, self._config.transport, self._config.bucket_mib * 2**20
+            weight_offer(
+                self._config, self._context.run_dir, this_host(), self._ranks, self._offered
             ),
         )
 
@@ -193,19 +205,26 @@ class MegatronTrainer:
         weights = held.weights()
         if held.mesh.layout.tensor == 1:
             return training.publisher.publish(version, weights)
+        self._whole = weights
+        held.mesh.meet()  # the others send their share of it when rank 0 tells them to
         update = training.publisher.publish(version, weights) if held.mesh.rank == 0 else None
-        return next(one for one in held.mesh.gather(update) if one is not None)
+        told = held.mesh.gather(update)
+        self._whole = None
+        return next(one for one in told if one is not None)
+
+    def _offered(self) -> Mapping[str, Tensor]:
+        return self._ready().weights() if self._whole is None else self._whole
 
     def update_weights(self, update: WeightUpdate) -> WeightAck:
         """See the protocol. Raises ``EnvironmentProblem`` for a model that is being trained and
         ``WeightSyncError`` for weights that do not fit."""
-        held = self._ready()
-        if self._training is not None:
+        self._ready()
+        if self._receiver is None:
             raise EnvironmentProblem(
                 "a model that is being trained does not take another's weights",
                 fix="start it without total_steps to freeze it",
             )
-        return WeightAck(version=update.version, checksum=receive(held, update))
+        return WeightAck(version=update.version, checksum=self._receiver.load(update))
 
     def save(self, path: Path) -> None:
         """See the protocol. ``path / "model"`` is a folder that transformers loads."""
@@ -225,7 +244,7 @@ class MegatronTrainer:
         """See the protocol."""
         if self._training is not None:
             self._training.publisher.close()
-        self._model = self._training = None
+        self._model = self._training = self._receiver = None
         self._memory = {}
         self._away.clear()
         if self._mesh is not None:
