@@ -55,11 +55,14 @@ def learn(rank, size, job):
     if size > 1:
         ranks = Ranks(rank=rank, size=size, rendezvous=job["at"], timeout_s=60.0)
         share = trainer.join(ranks)
-    trainer.start(job["spec"], 10)
+    spec = job["spec"]
+    if spec.device == "cuda":
+        spec = dataclasses.replace(spec, device=f"cuda:{rank}")
+    trainer.start(spec, 10)
     try:
         if "load" in job:
             trainer.load(job["load"])
-        value = job["spec"].head == "value"
+        value = spec.head == "value"
         answer = trainer.values if value else trainer.logprobs
         loss = ValueLoss() if value else PullLoss()
         mine = [packed(job["samples"][share.index :: share.count])]
@@ -182,6 +185,21 @@ def test_ranks_that_share_the_batches_are_as_one(pair, make_model, tmp_path, hea
     alone, *ranks = learn(0, 1, job), *pair.learn(job)
     for got in ranks:
         np.testing.assert_allclose(got[3], alone[3], rtol=2e-4)
+    assert ranks[0][2] == ranks[1][2]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("options", [TENSOR, DATA], ids=["tensor", "data"])
+def test_two_gpus_are_as_one(pair, make_model, tmp_path, options, dtype):
+    sizes = {**SIZES, "hidden_size": 128, "head_dim": 32, "intermediate_size": 128}
+    spec = make_model("qwen3", dtype=dtype, device="cuda", **sizes)
+    job = job_of(spec, tmp_path, options)
+    alone, *ranks = learn(0, 1, job), *pair.learn(job)
+    near = 1e-3 if dtype == "float32" else 3e-2
+    for got in ranks:
+        np.testing.assert_allclose(got[3], alone[3], rtol=near)
     assert ranks[0][2] == ranks[1][2]
 
 
