@@ -9,7 +9,7 @@ DENSE = ModelShape(layers=28, heads=12, key_value_heads=2, intermediate=8960, vo
 SPARSE = ModelShape(
     layers=48, heads=32, key_value_heads=4, intermediate=6144, vocabulary=151936, experts=128
 )
-ODD = ModelShape(layers=2, heads=4, key_value_heads=2, intermediate=128, vocabulary=99)
+FEW = ModelShape(layers=2, heads=4, key_value_heads=2, intermediate=128, vocabulary=3)
 
 
 def test_what_the_sizes_leave_is_data_parallel():
@@ -43,7 +43,7 @@ def test_a_layout_that_divides_the_model_passes(shape, sizes):
         (DENSE, {"tensor": 8}, "12 attention heads / tensor 8 leaves 4"),
         (DENSE, {"tensor": 4}, "2 key-value heads / tensor 4 leaves 2"),
         (DENSE, {"tensor": 3}, "8960 columns of the MLP / tensor 3 leaves 2"),
-        (ODD, {"tensor": 2}, "99 tokens of the vocabulary / tensor 2 leaves 1"),
+        (FEW, {"tensor": 2}, "3 tokens of the vocabulary are too few for tensor 2"),
         (DENSE, {"pipeline": 8}, "28 layers / pipeline x virtual 8 leaves 4"),
         (DENSE, {"pipeline": 4, "virtual": 2}, "28 layers / pipeline x virtual 8 leaves 4"),
         (DENSE, {"virtual": 2}, "virtual 2 needs pipeline above 1"),
@@ -55,6 +55,10 @@ def test_a_layout_that_divides_the_model_passes(shape, sizes):
 def test_a_layout_that_leaves_a_rest_is_refused_with_the_arithmetic(shape, sizes, told):
     with pytest.raises(ConfigError, match=told):
         Layout(**sizes).check(shape)
+
+
+def test_a_vocabulary_is_padded_until_it_is_divided():
+    assert [Layout(tensor=4).padded(tokens) for tokens in (96, 97, 100)] == [96, 100, 100]
 
 
 def test_every_problem_is_named_at_once():

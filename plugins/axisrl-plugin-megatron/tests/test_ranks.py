@@ -22,7 +22,12 @@ spawn = multiprocessing.get_context("spawn")
 LIMIT_S = 180
 TENSOR, DATA = {"tensor": 2}, {}
 SIZES = {"vocab_size": 96}
-FAMILIES = {"llama": {}, "qwen2": {"tie_word_embeddings": False}, "qwen3": {}}
+FAMILIES = {
+    "llama": {},
+    "llama, padded vocabulary": {"vocab_size": 97},
+    "qwen2": {"tie_word_embeddings": False, "vocab_size": 99},
+    "qwen3": {},
+}
 
 
 def trainer_of(run_dir, options):
@@ -167,7 +172,8 @@ def job_of(spec, tmp_path, options, **more):
 @pytest.mark.parametrize("head", ["lm", "value"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_ranks_that_share_each_layer_are_as_one(pair, make_model, tmp_path, family, head):
-    spec = make_model(family, head=head, **SIZES, **FAMILIES[family])
+    sizes = {**SIZES, **FAMILIES[family]}
+    spec = make_model(family.partition(",")[0], head=head, **sizes)
     job = job_of(spec, tmp_path, TENSOR)
     alone, *ranks = learn(0, 1, job), *pair.learn(job)
     for got in ranks:
@@ -220,7 +226,7 @@ def test_a_checkpoint_continues_bit_for_bit_and_has_no_layout(pair, make_model, 
 
 
 def test_a_checkpoint_of_one_continues_in_two(pair, make_model, tmp_path):
-    spec = make_model("qwen2", **SIZES)
+    spec = make_model("qwen2", vocab_size=97)
     saved = tmp_path / "saved"
     saved.mkdir()
     job = job_of(spec, tmp_path, TENSOR, steps=1)
@@ -272,6 +278,6 @@ def test_a_frozen_model_is_whole_whatever_the_layout(make_model, tmp_path):
 
 
 def test_a_model_that_the_layout_does_not_divide_is_told_by_a_rank(pair, make_model, tmp_path):
-    spec = make_model(vocab_size=97)
+    spec = make_model(intermediate_size=65)
     answers = pair.ask(job_of(spec, tmp_path, TENSOR))
-    assert all("97 tokens of the vocabulary / tensor 2 leaves 1" in str(a[1]) for a in answers)
+    assert all("65 columns of the MLP / tensor 2 leaves 1" in str(a[1]) for a in answers)

@@ -7,9 +7,10 @@ import torch
 from safetensors.torch import save_file
 
 from axisrl.errors import EnvironmentProblem
-from axisrl_megatron.layout import Layout
+from axisrl_megatron.layout import Layout, ModelShape
 from axisrl_megatron.weights import FolderTensors, NetWeights
 
+SHAPE = ModelShape(layers=1, heads=1, key_value_heads=1, intermediate=3, vocabulary=9)
 FC1 = "decoder.layers.0.mlp.linear_fc1.weight"
 NORM = "decoder.final_layernorm.weight"
 GATE, UP = (f"model.layers.0.mlp.{name}_proj.weight" for name in ("gate", "up"))
@@ -34,7 +35,7 @@ def net():
 
 @pytest.fixture
 def weights(net):
-    return NetWeights(net, 4, 1, SimpleNamespace(layout=Layout()))
+    return NetWeights(net, 4, SHAPE, SimpleNamespace(layout=Layout()))
 
 
 def test_what_was_loaded_comes_back_under_its_names(weights):

@@ -49,12 +49,11 @@ class HeldModel:
         self._config = config
         self.mesh = mesh
         self._hf = read_config(spec.path)
-        mesh.layout.check(shape_of(self._hf))
+        shape = shape_of(self._hf)
+        mesh.layout.check(shape)
         self.net = self._build()
         self.device = next(self.net.parameters()).device
-        self._weights = NetWeights(
-            self.net, head_size(self._hf), self._hf.num_key_value_heads, mesh
-        )
+        self._weights = NetWeights(self.net, head_size(self._hf), shape, mesh)
         with FolderTensors(spec.path) as folder:
             missing = set(self._weights.load(folder))
         if spec.head == "value" and missing >= _HEAD:
@@ -105,7 +104,8 @@ class HeldModel:
                 fix="change or leave out the options it names",
             ) from problem
         attention, head = self._config.attention, self.spec.head
-        net = PackedNet(made, self._hf, attention=attention, head=head)
+        tokens = self.mesh.layout.padded(self._hf.vocab_size)
+        net = PackedNet(made, self._hf, tokens, attention=attention, head=head)
         net.to(device=self.device, dtype=dtype)
         if net.score is not None:
             net.score.float()
@@ -172,6 +172,7 @@ class HeldModel:
             hidden_MH = self.net.to_parts(hidden_MH)
             start = len(weight_VH) * self.mesh.tensor_rank
             shard = VocabularyShard(start, self.mesh.tensor_group)
+            weight_VH = weight_VH[: self._hf.vocab_size - start]
         labels_M = tokens.labels_M
         return token_logprobs(hidden_MH, weight_VH, labels_M, temperature_M, plan, shard)
 

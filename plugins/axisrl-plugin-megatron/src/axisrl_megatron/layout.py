@@ -58,6 +58,10 @@ class Layout:
         """Processes."""
         return self.tensor * self.pipeline * self.context * self.data
 
+    def padded(self, vocabulary: int) -> int:
+        """So many tokens that ``tensor`` divides them."""
+        return -(-vocabulary // self.tensor) * self.tensor
+
     def check(self, shape: ModelShape) -> None:
         """Raise ``ConfigError`` that lists every division of ``shape`` which leaves a rest."""
         problems = [*_divisions(self, shape), *_experts(self, shape)]
@@ -76,11 +80,12 @@ def _divisions(layout: Layout, shape: ModelShape) -> Iterator[str]:
         ("attention heads", shape.heads, "tensor", layout.tensor),
         ("key-value heads", shape.key_value_heads, "tensor", layout.tensor),
         ("columns of the MLP", shape.intermediate, "tensor", layout.tensor),
-        ("tokens of the vocabulary", shape.vocabulary, "tensor", layout.tensor),
         ("layers", shape.layers, "pipeline x virtual", stages),
     ):
         if number % size:
             yield f"{number} {what} / {name} {size} leaves {number % size}"
+    if shape.vocabulary < layout.tensor**2:  # the last rank's part could be padding alone
+        yield f"{shape.vocabulary} tokens of the vocabulary are too few for tensor {layout.tensor}"
 
 
 def _experts(layout: Layout, shape: ModelShape) -> Iterator[str]:

@@ -39,20 +39,27 @@ class PackedNet(LanguageModule):  # type: ignore[misc]
     """A language model, or with ``head`` "value" its body under a linear layer to 1."""
 
     def __init__(
-        self, config: TransformerConfig, hf_config: Any, *, attention: str, head: str
+        self,
+        config: TransformerConfig,
+        hf_config: Any,
+        vocabulary: int,
+        *,
+        attention: str,
+        head: str,
     ) -> None:
+        """``vocabulary`` tokens, of which the last may be padding."""
         super().__init__(config=config)
         self.pre_process = self.post_process = True
         tied = bool(hf_config.tie_word_embeddings) and head == "lm"
         self.share_embeddings_and_output_weights = tied
         self.embedding = LanguageModelEmbedding(
             config=config,
-            vocab_size=hf_config.vocab_size,
+            vocab_size=vocabulary,
             max_sequence_length=hf_config.max_position_embeddings,
             position_embedding_type="rope",
         )
         self.decoder = TransformerBlock(config=config, spec=layer_spec(config, attention))
-        self.output_layer = None if head == "value" else _output_layer(config, hf_config, tied)
+        self.output_layer = None if head == "value" else _output_layer(config, vocabulary, tied)
         self.score = nn.Linear(config.hidden_size, 1) if head == "value" else None
         device = torch.device("cpu" if config.use_cpu_initialization else "cuda")
         self._frequencies = inverse_frequencies(hf_config, device)
@@ -76,7 +83,8 @@ class PackedNet(LanguageModule):  # type: ignore[misc]
         return found
 
     def vocabulary(self) -> Tensor:
-        """The output layer's weight, which may be the embedding's; this rank's rows."""
+        """The output layer's weight, which may be the embedding's; this rank's rows,
+        padding included."""
         weight: Tensor = self.embedding.word_embeddings.weight
         if self.share_embeddings_and_output_weights or self.output_layer is None:
             return weight
@@ -113,10 +121,10 @@ def _class_of(attention: str) -> type:
     return found
 
 
-def _output_layer(config: TransformerConfig, hf_config: Any, tied: bool) -> ColumnParallelLinear:
+def _output_layer(config: TransformerConfig, vocabulary: int, tied: bool) -> ColumnParallelLinear:
     return ColumnParallelLinear(
         config.hidden_size,
-        hf_config.vocab_size,
+        vocabulary,
         config=config,
         init_method=config.init_method,
         bias=False,

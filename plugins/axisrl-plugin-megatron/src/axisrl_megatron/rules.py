@@ -24,6 +24,8 @@ class Rule:
     """Of the Hugging Face tensors."""
     axis: int | None = None
     """Along which ranks share them; None is whole on each."""
+    vocabulary: bool = False
+    """The axis counts tokens, and is padded until ranks divide it."""
     head_size: int = 0
     """Above 0 the three are query, key and value, interleaved by key-value heads."""
     per_head: bool = False
@@ -77,7 +79,7 @@ def rule_of(parameter: str, head_size: int) -> Rule:
     """The rule for a parameter by its name. Raises ``KeyError`` for one that is not known."""
     if parameter in _WHOLE:
         name, axis = _WHOLE[parameter]
-        return Rule(names=(name,), axis=axis)
+        return Rule(names=(name,), axis=axis, vocabulary=axis == 0)
     number, _, rest = parameter.removeprefix(_PREFIX).partition(".")
     names, axis = _LAYER[rest]
     return Rule(

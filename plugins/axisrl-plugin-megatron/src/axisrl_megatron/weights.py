@@ -16,6 +16,7 @@ from safetensors import safe_open
 from torch import Tensor, distributed
 
 from axisrl.errors import EnvironmentProblem
+from axisrl_megatron.layout import ModelShape
 from axisrl_megatron.mesh import Mesh
 from axisrl_megatron.rules import Rule, rule_of
 
@@ -34,11 +35,10 @@ class Piece(NamedTuple):
 class NetWeights:
     """The parameters of ``net``, and how they are called elsewhere."""
 
-    def __init__(
-        self, net: torch.nn.Module, head_size: int, key_value_heads: int, mesh: Mesh
-    ) -> None:
+    def __init__(self, net: torch.nn.Module, head_size: int, shape: ModelShape, mesh: Mesh) -> None:
         self._mesh = mesh
-        self._groups = key_value_heads // mesh.layout.tensor
+        self._vocabulary = shape.vocabulary
+        self._groups = shape.key_value_heads // mesh.layout.tensor
         self._parameters: dict[str, torch.nn.Parameter] = dict(net.named_parameters())
         self._rules: dict[str, Rule] = {name: rule_of(name, head_size) for name in self._parameters}
 
@@ -50,7 +50,7 @@ class NetWeights:
             for piece, tensor in zip(
                 rule.names, rule.split(value.detach(), self._groups), strict=True
             ):
-                yield Piece(piece, name, self._whole(tensor, rule.axis))
+                yield Piece(piece, name, self._whole(tensor, rule))
 
     def named(self) -> dict[str, Tensor]:
         """Hugging Face name -> tensor."""
@@ -63,7 +63,7 @@ class NetWeights:
     def joined(self, parameter: str, source: Source) -> Tensor:
         """A tensor shaped as ``parameter``, from its Hugging Face tensors."""
         rule = self._rules[parameter]
-        return rule.join([self._part(source(name), rule.axis) for name in rule.names])
+        return rule.join([self._part(source(name), rule) for name in rule.names])
 
     def divided(self, parameter: str) -> bool:
         """True where each rank has a part of the parameter."""
@@ -73,20 +73,24 @@ class NetWeights:
         """Parameters whose gradients are parts of a sum over the ranks that share the layers."""
         return [name for name, rule in self._rules.items() if rule.per_head]
 
-    def _part(self, tensor: Tensor, axis: int | None) -> Tensor:
-        size = self._mesh.layout.tensor
+    def _part(self, tensor: Tensor, rule: Rule) -> Tensor:
+        size, axis = self._mesh.layout.tensor, rule.axis
         if axis is None or size == 1:
             return tensor
+        if rule.vocabulary:
+            missing = self._mesh.layout.padded(self._vocabulary) - self._vocabulary
+            tensor = torch.nn.functional.pad(tensor, (0, 0, 0, missing))
         length = tensor.shape[axis] // size
         return tensor.narrow(axis, length * self._mesh.tensor_rank, length)
 
-    def _whole(self, part: Tensor, axis: int | None) -> Tensor:
-        size = self._mesh.layout.tensor
+    def _whole(self, part: Tensor, rule: Rule) -> Tensor:
+        size, axis = self._mesh.layout.tensor, rule.axis
         if axis is None or size == 1:
             return part
         parts = [torch.empty_like(part, memory_format=torch.contiguous_format) for _ in range(size)]
         distributed.all_gather(parts, part.contiguous(), group=self._mesh.tensor_group)
-        return torch.cat(parts, dim=axis)
+        whole = torch.cat(parts, dim=axis)
+        return whole[: self._vocabulary] if rule.vocabulary else whole
 
     @torch.no_grad()
     def load(self, source: Source) -> list[str]:
