@@ -150,9 +150,9 @@ def test_a_frozen_model_takes_what_it_kept_for_adapters_along(make_model, make_t
     batch = packed(random_samples(spec, 4))
     trainer.step([batch], PullLoss())
     offer, after = trainer.weight_update(1), trainer.logprobs([batch])[0]
-    trainer.stop()
     frozen = make_trainer(spec, total_steps=None)
     frozen.update_weights(offer)
+    trainer.stop()
     before = frozen.logprobs([batch])[0]
     frozen.offload(["weights", "optimizer"])
     assert used() < LEFT

@@ -117,7 +117,7 @@ def drawn_tensor(name, shape, hidden, generator):
     if name.endswith("norm.weight"):
         return torch.ones(shape[0] if shape else hidden)
     # Wide routers, so that few choices are near ties.
-    spread = 1.0 if name.endswith("mlp.gate.weight") or "embed" in name else 0.05
+    spread = 1.0 if name.endswith("mlp.gate.weight") or "embed" in name else 0.02
     return torch.empty(shape).normal_(0.0, spread, generator=generator)
 
 

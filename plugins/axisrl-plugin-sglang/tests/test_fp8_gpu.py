@@ -66,15 +66,18 @@ def test_weights_are_served_in_blocks_whatever_way_they_come(
         result = await engine.generate(ask)
         path, count = np.concatenate([prompt, result.ids]), len(result.ids)
         blocks = in_blocks(load_file(model.path / "model.safetensors"))
+        (other,) = (each for each in models if each is not model)
         found = {
             "bf16": said_by_transformers(model, path, count),
             "weights in blocks": said_by_transformers(model, path, count, blocks),
+            "the other weights": said_by_transformers(other, path, count),
         }
-        for what, logprobs in found.items():
-            gap = np.abs(result.logprobs - logprobs)
+        gaps = {what: np.abs(result.logprobs - said) for what, said in found.items()}
+        for what, gap in gaps.items():
             text = f"mean {gap.mean():.4f} max {gap.max():.4f}"
             record_property(f"{name}, against {what}", text)
-            assert gap.mean() < 0.4
+        # Activations are in FP8, too; of other weights nothing is alike.
+        assert gaps["bf16"].mean() < 0.1 * gaps["the other weights"].mean()
         return result
 
     async def update(version, transport, model):

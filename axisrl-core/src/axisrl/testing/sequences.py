@@ -6,6 +6,7 @@ Shape suffix: ``N`` tokens of one packed batch.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -181,9 +182,10 @@ class ValueLoss:
         """``(V - R)^2`` where trained, 0 elsewhere. Raises ``ValueError`` without either."""
         import torch
 
-        self.seen.append(batch)
         if batch.values_N is None or batch.returns_N is None:
             raise ValueError("a value loss got no values or no returns")
+        # A graph that is kept keeps the model's weights.
+        self.seen.append(dataclasses.replace(batch, values_N=batch.values_N.detach()))
         zeros_N = torch.zeros_like(batch.values_N)
         gap_N = torch.where(batch.mask_N, batch.values_N - batch.returns_N, zeros_N)
         return LossResult(per_token_N=gap_N.square())

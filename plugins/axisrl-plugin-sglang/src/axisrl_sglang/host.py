@@ -3,6 +3,8 @@
 1. ``SOCKET`` is an inherited file descriptor over which :mod:`axisrl_sglang.process` calls.
 2. When standard input ends, so do this process and everything SGLang started: whoever called is
    gone, or wants no more.
+3. When a process ends that SGLang started, so does everything: SGLang's own way of ending after
+   that takes its time, or for ever.
 
 What the methods do is in :mod:`axisrl_sglang.serving`.
 """
@@ -11,11 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import multiprocessing
 import os
 import signal
 import socket
 import sys
 import threading
+from collections.abc import Sequence
+from multiprocessing import connection
 from typing import Any
 
 from axisrl_sglang.serving import Serving
@@ -31,10 +36,15 @@ def main(serving: Serving) -> None:
         answer = Answer(call.number, "done", serving.start(*call.arguments))
     except Exception as problem:  # noqa: BLE001 - whatever stops SGLang, the caller must hear
         answer = Answer(call.number, "refused", _described(problem))
+    stopping = threading.Event()
+    if answer.kind == "done":
+        watched = (multiprocessing.active_children(), stopping)
+        threading.Thread(target=_end_with_a_child, args=watched, daemon=True).start()
     channel.setblocking(True)
     channel.sendall(framed(answer))
     if answer.kind == "done":
         serving.loop.run_until_complete(_serve(serving, channel))
+        stopping.set()
         serving.stop()
 
 
@@ -42,6 +52,18 @@ def _end_with_the_caller() -> None:
     while os.read(sys.stdin.fileno(), 1):
         pass
     os.killpg(0, signal.SIGKILL)
+
+
+def _end_with_a_child(
+    children: Sequence[multiprocessing.process.BaseProcess], stopping: threading.Event
+) -> None:
+    ended = connection.wait([child.sentinel for child in children]) if children else []
+    if ended and not stopping.is_set():
+        (child, *_) = (each for each in children if each.sentinel in ended)
+        child.join()
+        told = f"{child.name} of SGLang (pid {child.pid}) ended with {child.exitcode}\n"
+        os.write(sys.stdout.fileno(), told.encode())
+        os.killpg(0, signal.SIGKILL)
 
 
 async def _first(channel: socket.socket) -> Call:

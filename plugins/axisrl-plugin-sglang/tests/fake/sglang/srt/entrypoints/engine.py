@@ -2,12 +2,12 @@
 
 import asyncio
 import base64
+import contextlib
 import importlib
 import json
+import multiprocessing
 import os
 import pickle
-import signal
-import subprocess
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,21 +23,37 @@ class Scheduler:
     """The process in which SGLang runs the model, as far as it answers."""
 
     def __init__(self):
-        self.process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        threading.Thread(target=self._watch, daemon=True).start()
+        fork = multiprocessing.get_context("fork")
+        self._here, there = fork.Pipe()
+        self._turn = threading.Lock()
+        self.process = fork.Process(target=self._run, args=(there,))
+        self.process.start()
+        there.close()
 
     async def answer(self):
         def ask():
-            self.process.stdin.write(b"\n")
-            self.process.stdin.flush()
-            self.process.stdout.readline()
+            with self._turn:
+                try:
+                    self._here.send(None)
+                    self._here.recv()
+                except (EOFError, OSError):
+                    threading.Event().wait()  # SGLang does not notice here
 
         await asyncio.get_running_loop().run_in_executor(None, ask)
 
-    def _watch(self):
-        """When it crashes SGLang ends itself and all that it started."""
-        if self.process.wait() != 0:
-            os.killpg(0, signal.SIGKILL)
+    def stop(self):
+        self._here.close()
+        self.process.join()
+
+    @staticmethod
+    def _run(pipe):
+        for number in map(int, os.listdir("/proc/self/fd")):
+            if number > 2 and number != pipe.fileno():
+                with contextlib.suppress(OSError):
+                    os.close(number)
+        with contextlib.suppress(EOFError):
+            while True:
+                pipe.send(pipe.recv())
 
 
 class TokenizerManager:
@@ -223,7 +239,7 @@ class Engine:
         self._scheduler_init_result = SimpleNamespace(scheduler_infos=infos)
 
     def shutdown(self):
-        self.tokenizer_manager.scheduler.process.stdin.close()
+        self.tokenizer_manager.scheduler.stop()
         print("fake SGLang is shut down", flush=True)
 
 
