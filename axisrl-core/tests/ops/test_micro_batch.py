@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from axisrl.errors import ConfigError
-from axisrl.ops.micro_batch import add_gradient, answers, check_loss
+from axisrl.ops.micro_batch import add_gradients, check_loss, logprob_answers, value_answers
 from axisrl.ops.step_totals import StepTotals
-from axisrl.ops.token_batch import token_batch
 from axisrl.testing.sequences import PullLoss
 from axisrl.types import ModelSpec, PackedBatch
 
@@ -43,9 +42,10 @@ def batch(mask):
 class Model:
     """Every log-probability is its one parameter."""
 
-    spec = POLICY
+    device = CPU
 
-    def __init__(self):
+    def __init__(self, spec=POLICY):
+        self.spec = spec
         self.parameter = torch.nn.Parameter(torch.tensor(-2.0))
 
     def logprobs(self, tokens, *, entropy=False):
@@ -70,12 +70,19 @@ def test_a_loss_may_need_what_arrives_with_the_batch():
 def test_answers_are_at_trained_tokens_and_have_no_gradient():
     model = Model()
     batches = [batch([True, False, True]), batch([False])]
-    first, second = answers(batches, CPU, lambda tokens: model.logprobs(tokens)[0])
+    first, second = logprob_answers(model, batches)
     assert first.tolist() == [-2, 0, -2] and second.tolist() == [0]
+
+
+def test_a_model_answers_only_for_what_it_has_a_head_for():
+    with pytest.raises(ConfigError, match="no log-probabilities"):
+        logprob_answers(Model(VALUE), [batch([True])])
+    with pytest.raises(ConfigError, match="no value head"):
+        value_answers(Model(POLICY), [batch([True])])
 
 
 def test_a_gradient_is_that_of_the_numerators_under_their_weights():
     model, totals = Model(), StepTotals()
-    add_gradient(model, token_batch(batch([True, False, True]), CPU), PullLoss(), totals)
+    add_gradients(model, [batch([True, False, True]), batch([False])], PullLoss(), totals)
     assert model.parameter.grad == pytest.approx(-1.0)
-    assert totals.trained == 2
+    assert (totals.trained, totals.tokens) == (2, 4)

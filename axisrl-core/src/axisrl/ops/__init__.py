@@ -1,3 +1,4 @@
-"""Shared math of the loss plugins: small and pure torch. The submodules import torch, this package
-does not; the core's commands never import either.
+"""What plugins share that compute: the math of losses, and what trainer backends and engines are
+made of, in pure torch. The submodules import torch, this package does not; the core's commands
+never import either.
 """

@@ -8,10 +8,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import torch
 from torch import Tensor
+
+from axisrl.errors import RunFailed
+from axisrl.protocols import TrainerPart
 
 Named = Callable[[], Iterable[tuple[str, Tensor]]]
 
@@ -46,6 +49,37 @@ class HostMemory:
                 tensor, device="cpu", pin_memory=True, requires_grad=False
             )
         return self._copies[name]
+
+
+class TrainerMemory:
+    """The parts of a trainer that can be in host memory, and which of them are. On a CPU nothing is
+    freed."""
+
+    def __init__(self, name: str, parts: Mapping[TrainerPart, HostMemory]) -> None:
+        """``name`` is the model's, for errors."""
+        self._name = name
+        self._parts = parts
+        self._away: set[TrainerPart] = set()
+
+    def offload(self, parts: Collection[TrainerPart]) -> None:
+        """Move these off the device; those that are not there at all are passed over."""
+        for part in self._parts.keys() & parts:
+            self._away.add(part)
+            self._parts[part].offload()
+
+    def reload(self, parts: Collection[TrainerPart]) -> None:
+        """Move these back."""
+        for part in self._parts.keys() & parts:
+            self._parts[part].reload()
+            self._away.discard(part)
+
+    def require(self, *parts: TrainerPart) -> None:
+        """Raise ``RunFailed`` unless these are on the device."""
+        if missing := self._away & set(parts):
+            raise RunFailed(
+                f"{' and '.join(sorted(missing))} of {self._name!r} were moved off the device",
+                fix="call reload first",
+            )
 
 
 def free_cache(device: torch.device) -> None:

@@ -35,6 +35,11 @@ class PassModel(Protocol):
         """What it was loaded from."""
         ...
 
+    @property
+    def device(self) -> torch.device:
+        """Where its inputs go."""
+        ...
+
     def logprobs(self, tokens: TokenBatch, *, entropy: bool = False) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies (0 unless asked for), (M,)."""
         ...
@@ -65,14 +70,31 @@ def check_loss(loss: Loss, spec: ModelSpec, provides: frozenset[str]) -> None:
         )
 
 
-def answers(
-    batches: Sequence[PackedBatch], device: torch.device, answer: Callable[[TokenBatch], Tensor]
+def logprob_answers(model: PassModel, batches: Sequence[PackedBatch]) -> list[FloatArray]:
+    """Log-probability of each label, 0 where masked; no gradient. Raises ``ConfigError`` for a
+    value model."""
+    if model.spec.head == "value":
+        raise ConfigError("a value model has no log-probabilities", fix="ask the policy's trainer")
+    return _answers(model, batches, lambda tokens: model.logprobs(tokens)[0])
+
+
+def value_answers(model: PassModel, batches: Sequence[PackedBatch]) -> list[FloatArray]:
+    """V of the state that each label follows, 0 where masked; no gradient. Raises ``ConfigError``
+    for a model without a value head."""
+    if model.spec.head != "value":
+        raise ConfigError(
+            "this model has no value head", fix="start the trainer with model.head value"
+        )
+    return _answers(model, batches, model.values)
+
+
+def _answers(
+    model: PassModel, batches: Sequence[PackedBatch], answer: Callable[[TokenBatch], Tensor]
 ) -> list[FloatArray]:
-    """``answer`` for each batch's trained tokens, 0 at the others, without gradients."""
     found: list[FloatArray] = []
     with torch.no_grad():
         for batch in batches:
-            tokens = token_batch(batch, device)
+            tokens = token_batch(batch, model.device)
             if tokens is None:
                 found.append(np.zeros(batch.tokens, dtype=np.float32))
             else:
@@ -80,10 +102,16 @@ def answers(
     return found
 
 
-def add_gradient(model: PassModel, tokens: TokenBatch, loss: Loss, totals: StepTotals) -> None:
-    """Add one micro-batch's gradient, loss and statistics."""
-    total = micro_loss(loss, loss_inputs(model, tokens, loss.needs), tokens, totals)
-    total.backward()  # type: ignore[no-untyped-call]
+def add_gradients(
+    model: PassModel, batches: Sequence[PackedBatch], loss: Loss, totals: StepTotals
+) -> None:
+    """Add the batches' gradient, loss and statistics, one batch after the other."""
+    for batch in batches:
+        totals.tokens += batch.tokens
+        tokens = token_batch(batch, model.device)
+        if tokens is not None:
+            total = micro_loss(loss, loss_inputs(model, tokens, loss.needs), tokens, totals)
+            total.backward()  # type: ignore[no-untyped-call]
 
 
 def micro_loss(loss: Loss, inputs: LossInputs, tokens: TokenBatch, totals: StepTotals) -> Tensor:

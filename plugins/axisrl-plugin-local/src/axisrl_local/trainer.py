@@ -20,14 +20,13 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from axisrl.errors import ConfigError, EnvironmentProblem, RunFailed
+from axisrl.errors import ConfigError, EnvironmentProblem
 from axisrl.ops.adamw import Optimizer
 from axisrl.ops.generators import Generators
-from axisrl.ops.host_memory import HostMemory
-from axisrl.ops.micro_batch import add_gradient, answers, check_loss
+from axisrl.ops.host_memory import HostMemory, TrainerMemory
+from axisrl.ops.micro_batch import add_gradients, check_loss, logprob_answers, value_answers
 from axisrl.ops.rank_group import RankGroup
 from axisrl.ops.step_totals import StepTotals
-from axisrl.ops.token_batch import token_batch
 from axisrl.ops.weights_offer import weight_offer
 from axisrl.ops.weights_out import WeightPublisher
 from axisrl.ops.weights_sent import WeightSender
@@ -72,8 +71,7 @@ class LocalTrainer:
         self._model: HeldModel | None = None
         self._receiver: WeightReceiver | None = None
         self._training: _Training | None = None
-        self._memory: Mapping[TrainerPart, HostMemory] = {}
-        self._away: set[TrainerPart] = set()
+        self._memory = TrainerMemory("", {})
         self._ranks: Ranks | None = None
         self._group: RankGroup | None = None
 
@@ -102,7 +100,7 @@ class LocalTrainer:
                 if isinstance(self._training.publisher, WeightSender):
                     leader, *_ = self._group.gather(self._training.publisher.address)
                     self._training.publisher.join(leader)
-        self._memory = self._parts(held)
+        self._memory = TrainerMemory(model.name, self._parts(held))
         self._model = held
 
     def _parts(self, held: HeldModel) -> dict[TrainerPart, HostMemory]:
@@ -118,16 +116,12 @@ class LocalTrainer:
         self._held()
         if "weights" in parts and self._training is not None:
             self._training.publisher.withdraw()
-        for part in self._memory.keys() & parts:
-            self._away.add(part)
-            self._memory[part].offload()
+        self._memory.offload(parts)
 
     def reload(self, parts: Collection[TrainerPart]) -> None:
         """See the protocol."""
         self._held()
-        for part in self._memory.keys() & parts:
-            self._memory[part].reload()
-            self._away.discard(part)
+        self._memory.reload(parts)
 
     def _prepare(self, held: HeldModel, total_steps: int) -> _Training:
         generators = Generators(self._context.seed, held.device)
@@ -155,21 +149,11 @@ class LocalTrainer:
 
     def logprobs(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
         """See the protocol. Raises ``ConfigError`` for a value model."""
-        held = self._ready()
-        if held.spec.head == "value":
-            raise ConfigError(
-                "a value model has no log-probabilities", fix="ask the policy's trainer"
-            )
-        return answers(batches, held.device, lambda tokens: held.logprobs(tokens)[0])
+        return logprob_answers(self._ready(), batches)
 
     def values(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
         """See the protocol. Raises ``ConfigError`` for a model without a value head."""
-        held = self._ready()
-        if held.spec.head != "value":
-            raise ConfigError(
-                "this model has no value head", fix="start the trainer with model.head value"
-            )
-        return answers(batches, held.device, held.values)
+        return value_answers(self._ready(), batches)
 
     def step(self, batches: Sequence[PackedBatch], loss: Loss) -> StepStats:
         """See the protocol. Raises ``ConfigError`` when the loss is not for this model or needs
@@ -179,11 +163,7 @@ class LocalTrainer:
         totals = StepTotals()
         self._reseed(training)
         with training.generators.active(), held.training():
-            for batch in batches:
-                totals.tokens += batch.tokens
-                tokens = token_batch(batch, held.device)
-                if tokens is not None:
-                    add_gradient(held, tokens, loss, totals)
+            add_gradients(held, batches, loss, totals)
         optimizer = training.optimizer
         if self._group is not None:
             self._group.meet()
@@ -250,8 +230,7 @@ class LocalTrainer:
         if self._group is not None:
             self._group.close()
         self._model = self._receiver = self._training = self._group = None
-        self._memory = {}
-        self._away.clear()
+        self._memory = TrainerMemory("", {})
 
     def _held(self) -> HeldModel:
         if self._model is None:
@@ -261,11 +240,7 @@ class LocalTrainer:
     def _ready(self, *more: TrainerPart) -> HeldModel:
         """The model, once its weights and ``more`` are on the device."""
         held = self._held()
-        if missing := self._away & {"weights", *more}:
-            raise RunFailed(
-                f"{' and '.join(sorted(missing))} of {held.spec.name!r} were moved off the device",
-                fix="call reload first",
-            )
+        self._memory.require("weights", *more)
         return held
 
     def _trained(self, what: str) -> _Training:

@@ -19,13 +19,12 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from axisrl.errors import ConfigError, EnvironmentProblem, RunFailed
+from axisrl.errors import ConfigError, EnvironmentProblem
 from axisrl.ops.adamw import Optimizer
 from axisrl.ops.generators import Generators
-from axisrl.ops.host_memory import HostMemory
-from axisrl.ops.micro_batch import add_gradient, answers, check_loss
+from axisrl.ops.host_memory import HostMemory, TrainerMemory
+from axisrl.ops.micro_batch import add_gradients, check_loss, logprob_answers, value_answers
 from axisrl.ops.step_totals import StepTotals
-from axisrl.ops.token_batch import token_batch
 from axisrl.ops.weights_offer import weight_offer
 from axisrl.ops.weights_out import WeightPublisher
 from axisrl.ops.weights_sent import WeightSender
@@ -75,8 +74,7 @@ class MegatronTrainer:
         self._receiver: FrozenReceiver | None = None
         self._whole: Mapping[str, Tensor] | None = None
         """All weights, put together for the others to send, while they are being offered."""
-        self._memory: Mapping[TrainerPart, HostMemory] = {}
-        self._away: set[TrainerPart] = set()
+        self._memory = TrainerMemory("", {})
 
     def join(self, ranks: Ranks) -> Share:
         """See the protocol. Raises ``ConfigError`` for a number of ranks that ``tensor`` does not
@@ -119,7 +117,7 @@ class MegatronTrainer:
             if isinstance(training.publisher, WeightSender):
                 leader, *_ = mesh.gather(training.publisher.address)
                 training.publisher.join(leader)
-        self._memory = parts
+        self._memory = TrainerMemory(model.name, parts)
         self._model = held
 
     def _prepare(self, held: HeldModel, total_steps: int) -> _Training:
@@ -137,34 +135,20 @@ class MegatronTrainer:
         self._held()
         if "weights" in parts and self._training is not None:
             self._training.publisher.withdraw()
-        for part in self._memory.keys() & parts:
-            self._away.add(part)
-            self._memory[part].offload()
+        self._memory.offload(parts)
 
     def reload(self, parts: Collection[TrainerPart]) -> None:
         """See the protocol."""
         self._held()
-        for part in self._memory.keys() & parts:
-            self._memory[part].reload()
-            self._away.discard(part)
+        self._memory.reload(parts)
 
     def logprobs(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
         """See the protocol. Raises ``ConfigError`` for a value model."""
-        held = self._ready()
-        if held.spec.head == "value":
-            raise ConfigError(
-                "a value model has no log-probabilities", fix="ask the policy's trainer"
-            )
-        return answers(batches, held.device, lambda tokens: held.logprobs(tokens)[0])
+        return logprob_answers(self._ready(), batches)
 
     def values(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
         """See the protocol. Raises ``ConfigError`` for a model without a value head."""
-        held = self._ready()
-        if held.spec.head != "value":
-            raise ConfigError(
-                "this model has no value head", fix="start the trainer with model.head value"
-            )
-        return answers(batches, held.device, held.values)
+        return value_answers(self._ready(), batches)
 
     def step(self, batches: Sequence[PackedBatch], loss: Loss) -> StepStats:
         """See the protocol. Raises ``ConfigError`` when the loss is not for this model or needs
@@ -174,11 +158,7 @@ class MegatronTrainer:
         totals = StepTotals()
         self._reseed(held, training)
         with training.generators.active():
-            for batch in batches:
-                totals.tokens += batch.tokens
-                tokens = token_batch(batch, held.device)
-                if tokens is not None:
-                    add_gradient(held, tokens, loss, totals)
+            add_gradients(held, batches, loss, totals)
         if self._ranks is not None:
             held.mesh.meet()
             held.sum_gradients(training.optimizer.gradients())
@@ -245,8 +225,7 @@ class MegatronTrainer:
         if self._training is not None:
             self._training.publisher.close()
         self._model = self._training = self._receiver = None
-        self._memory = {}
-        self._away.clear()
+        self._memory = TrainerMemory("", {})
         if self._mesh is not None:
             self._mesh.leave()
             self._mesh = None
@@ -259,11 +238,7 @@ class MegatronTrainer:
     def _ready(self, *more: TrainerPart) -> HeldModel:
         """The model, once its weights and ``more`` are on the device."""
         held = self._held()
-        if missing := self._away & {"weights", *more}:
-            raise RunFailed(
-                f"{' and '.join(sorted(missing))} of {held.spec.name!r} were moved off the device",
-                fix="call reload first",
-            )
+        self._memory.require("weights", *more)
         return held
 
     def _trained(self, what: str) -> _Training:
