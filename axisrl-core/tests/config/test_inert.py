@@ -12,6 +12,7 @@ from axisrl.errors import ConfigError
         ("rollout.workers 3", "placement.kind inline"),
         ("placement.strategy 'spread'", "placement.kind inline"),
         ("placement.trainer_ranks 2", "placement.kind inline"),
+        ("placement.engine_nodes 2", "placement.kind inline"),
         ("placement.rank_timeout_s 9.0", "placement.trainer_ranks 1"),
         ("kl.estimator 'k2'", "kl.coef 0.0"),
         ("kl.base 'old'", "kl.coef 0.0"),

@@ -288,6 +288,44 @@ def test_what_changes_advantages_is_refused_where_the_loss_reads_none(learning, 
     assert checked(loss="core/sft", **keys) == [said]
 
 
+SPREAD = """
+from axisrl.plugins import EngineComponent, TrainerComponent, hookimpl
+
+@hookimpl
+def axisrl_rollout_engines():
+    return [EngineComponent(name="engine", target="{module}:Engine", transports=("disk",),
+                            spans=True)]
+
+@hookimpl
+def axisrl_trainer_backends():
+    return [TrainerComponent(name="trainer", target="{module}:Trainer", transports=("disk",),
+                             config="axisrl.config.training:TrainingOptions")]
+"""
+TWO_MACHINES = {"kind": "ray", "engine_nodes": 2}
+
+
+def test_an_engine_on_several_machines_must_be_one_that_can_be(toy, site):
+    site.add("spread", SPREAD)
+    (problem,) = checked(placement=TWO_MACHINES)
+    assert problem.startswith("placement.engine_nodes 2 puts one engine on 2 machines, and engine")
+    assert problem.endswith("toy/engine serves on one")
+    assert checked(placement=TWO_MACHINES, engine="spread/engine") == []
+    assert checked(placement="ray") == []
+
+
+@pytest.mark.parametrize(
+    ("transport", "reaches"),
+    [("shared_memory", False), ("cuda_ipc", False), ("disk", True), ("nccl", True)],
+)
+def test_weights_must_reach_every_machine_of_an_engine(toy, site, transport, reaches):
+    site.add("spread", SPREAD)
+    trainer = {"use": "spread/trainer", "transport": transport}
+    found = checked(placement=TWO_MACHINES, engine="spread/engine", trainer=trainer)
+    said = f"trainer.transport {transport} stays on one machine, and placement.engine_nodes 2"
+    assert [problem.startswith(said) for problem in found] == [True] * (not reaches)
+    assert checked(placement="ray", engine="spread/engine", trainer=trainer) == []
+
+
 def test_routing_needs_an_engine_that_can_tell_it(toy):
     (problem,) = checked(rollout={"routing": True})
     assert "engine toy/engine cannot tell them" in problem

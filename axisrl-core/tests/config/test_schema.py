@@ -36,6 +36,7 @@ def config(**sections):
         ("placement", "gpus_engine", -1),
         ("placement", "cpus_per_actor", -1),
         ("placement", "engines", 0),
+        ("placement", "engine_nodes", 0),
     ],
 )
 def test_a_size_that_cannot_work_is_refused_with_its_key(section, key, value):
@@ -186,3 +187,13 @@ def test_what_shares_a_gpu_takes_no_more_than_one(share):
     config(placement={"colocate": True, "gpus_engine": 1})
     with pytest.raises(ConfigError, match=r"^placement: colocate shares single GPUs, and gpus_"):
         config(placement={"colocate": True, **share})
+
+
+def test_an_engine_on_several_machines_shares_no_gpu_and_holds_something_on_each():
+    config(placement={"engine_nodes": 2})
+    with pytest.raises(ConfigError, match=r"^placement: colocate shares single GPUs, and engine_"):
+        config(placement={"engine_nodes": 2, "colocate": True})
+    nothing = {"engine_nodes": 2, "cpus_per_actor": 0}
+    with pytest.raises(ConfigError, match="set cpus_per_actor or gpus_engine above 0"):
+        config(placement=nothing)
+    config(placement={**nothing, "gpus_engine": 8})

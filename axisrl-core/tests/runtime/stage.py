@@ -64,6 +64,7 @@ def axisrl_rollout_engines():
             config=f"{FAKES}:ScriptedEngineConfig",
             transports=("disk",),
             offloads=True,
+            spans=True,
             supports_routing_capture=True,
         )
     ]
@@ -173,6 +174,9 @@ class Engine(ScriptedEngine):
 
     def __init__(self, config, context):
         super().__init__(config, context, script=None if config.replies else self._say)
+
+    def join(self, part, parts, address):
+        """Nothing is asked of a part that is not the first."""
 
     def _say(self, prompt, request):
         number = prompt.split("Say ")[1].split(".")[0]

@@ -52,10 +52,10 @@ class Recording:
 
     async def spawn(self, actor, boot, *peers, group=""):
         self.started[group] += 1
-        self.actors[f"{boot.role} {boot.rank}"] = None
+        handle = self.actors[f"{boot.role} {boot.rank}"] = Silent(self.needs)
         self.peers[f"{boot.role} {boot.rank}"] = peers[0] if peers else {}
         assert self.started[group] <= self.places[group], f"no place is left in group {group!r}"
-        return Silent(self.needs)
+        return handle
 
 
 @pytest.fixture
@@ -82,6 +82,11 @@ REFERENCE = frozenset({"reference_logprobs"})
         ((), (), {"trainer": 1, "rollout": 1, "workers": 2}),
         (("placement.engines=3",), (), {"trainer": 1, "rollout": 3, "workers": 2}),
         (("placement=ray", "rollout.workers=4"), (), {"trainer": 1, "rollout": 1, "workers": 5}),
+        (
+            ("placement=ray", "placement.engines=2", "placement.engine_nodes=3"),
+            (),
+            {"trainer": 1, "rollout-0": 3, "rollout-1": 3, "workers": 2},
+        ),
         (VALUE, (), {"trainer": 2, "rollout": 1, "workers": 2}),
         ((*VALUE, "kl.coef=0.1"), REFERENCE, {"trainer": 3, "rollout": 1, "workers": 2}),
         ((), REFERENCE, {"trainer": 1, "reference": 1, "rollout": 1, "workers": 2}),
@@ -101,6 +106,15 @@ def test_every_group_has_as_many_places_as_actors(hired, overrides, needs, group
     _, placement, _ = hired(*overrides, needs=needs)
     assert placement.places == Counter(groups)
     assert placement.started == placement.places
+
+
+def test_an_engine_on_several_machines_is_watched_and_replaced_as_one(hired):
+    nodes = ("placement=ray", "placement.engine_nodes=2")
+    _, placement, watches = hired(*nodes)
+    assert {"engine 0", "engine-0 1"} < placement.actors.keys()
+    assert "engine 0" in watches.replaced
+    assert not any(name.startswith("engine-0") for name in watches.irreplaceable)
+    assert "trainer 0" in watches.irreplaceable
 
 
 def test_engines_and_models_get_their_own_share_of_gpus(hired):

@@ -134,6 +134,21 @@ def test_more_shared_gpus_than_there_are_are_named(gpus):
     )
 
 
+def test_more_machines_than_there_are_are_named(gpus):
+    with pytest.raises(ConfigError) as caught:
+        gpus({"rollout-0": ResourceGroup(count=2, gpus=1, apart=True)})
+    assert caught.value.message == (
+        "placement ray cannot hold resource group rollout-0, 2 actors of 0.1 CPU, 1 GPU, each on a "
+        "machine of its own: the cluster has 1 such machines"
+    )
+
+
+def test_an_actor_apart_is_alone_in_its_place(gpus):
+    apart = {"rollout-0": ResourceGroup(count=1, gpus=1, apart=True)}
+    found = gpus(apart, ("rollout-0", "engine", 0))
+    assert len(found["engine 0"]) == 1
+
+
 def test_colocated_actors_need_no_gpu(local_ray, boot):
     config = dataclasses.replace(CONFIG, cpus_per_actor=0.0)
     placement = RayPlacement(config)

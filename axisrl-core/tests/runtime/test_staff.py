@@ -12,6 +12,7 @@ class Actor:
     def __init__(self, peers=None):
         self.peers = {kind: list(them) for kind, them in (peers or {}).items()}
         self.gone, self.started, self.pid = asyncio.Event(), False, 1
+        self.broken = False
 
     async def call(self, method, *args):
         if method == "connect" and not self.gone.is_set():
@@ -32,13 +33,17 @@ class Stage:
         self.placement = SimpleNamespace(actors={})
         self.staff = Staff(self.placement)
         self.supervisor = Supervisor(RestartBudget(10), 60.0, 60.0)
+        self.spawned, self.broken = [], False
         self.held = {name: asyncio.Event() for name in ("engine", "judge", "rollout")}
         for event in self.held.values():
             event.set()
 
     async def engine(self, rank, peers):
         await self.held["engine"].wait()
-        return self._placed(f"engine {rank}", Actor())
+        engine = self._placed(f"engine {rank}", Actor())
+        engine.broken, self.broken = self.broken, False
+        self.spawned.append(engine)
+        return engine
 
     async def judge(self, rank, peers):
         await self.held["judge"].wait()
@@ -53,6 +58,8 @@ class Stage:
         return actor
 
     async def started(self, rank, engine):
+        if engine.broken:
+            raise ActorGone("it died while it started")
         engine.started = True
 
     async def up(self):
@@ -93,6 +100,17 @@ def test_all_workers_are_connected_with_an_engine_that_took_anothers_place():
         assert engine.started
         for worker in stage.staff.workers:
             assert worker.handle.peers["engine"] == [stage.engines[0].handle, engine]
+
+    on_stage(work)
+
+
+def test_an_engine_that_fails_to_start_gives_its_place_to_the_next():
+    async def work(stage):
+        stage.broken = True
+        engine = await stage.lose(stage.engines[0])
+        *_, failed, next_one = stage.spawned
+        assert failed.gone.is_set()
+        assert engine is next_one and engine.started and not engine.gone.is_set()
 
     on_stage(work)
 

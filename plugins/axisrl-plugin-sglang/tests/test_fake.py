@@ -72,6 +72,12 @@ TEXTS = {
         "hf_text_config.num_experts_per_tok",
         "hf_text_config.num_hidden_layers",
     ],
+    "srt/entrypoints/engine.py": [
+        "node_rank >= 1:",
+        "scheduler_init_result.wait_for_ready()",
+        'if os.getenv("SGLANG_BLOCK_NONZERO_RANK_CHILDREN") == "0":',
+        "self.tokenizer_manager is not None",
+    ],
     "srt/managers/tp_worker.py": [
         "monkey_patch_torch_reductions()",
         "self.model_config.context_len - 1,",

@@ -46,10 +46,11 @@ def _actors(config: RunConfig) -> list[tuple[str, ...]]:
     shared = f"{where}, GPUs in turns" if placement.colocate else where
     cpus = f"{placement.cpus_per_actor:g}"
     models = ["trainer", "value model"] if config.value else ["trainer"]
+    engines = placement.engines * placement.engine_nodes
     ranks = (str(placement.trainer_ranks), cpus, f"{placement.gpus_trainer:g}", shared)
     trainers: list[tuple[str, ...]] = [(name, *ranks) for name in models]
     players: list[tuple[str, ...]] = [
-        ("engine", str(placement.engines), cpus, f"{placement.gpus_engine:g}", shared),
+        ("engine", str(engines), cpus, f"{placement.gpus_engine:g}", shared),
         ("rollout workers", str(config.rollout.workers), cpus, "0", where),
     ]
     judges = (("verifiers", placement.verifiers), ("rewards", placement.rewards))

@@ -32,6 +32,7 @@ class _Rule:
 
 _PLAYING = (
     "placement.engines",
+    "placement.engine_nodes",
     "placement.gpus_engine",
     "placement.verifiers",
     "placement.rewards",
@@ -47,6 +48,7 @@ _RULES = (
             "placement.address",
             "placement.cpus_per_actor",
             "placement.strategy",
+            "placement.engine_nodes",
             "placement.gpus_engine",
             "placement.gpus_trainer",
             "placement.trainer_ranks",

@@ -26,6 +26,8 @@ class PlacementConfig(Config):
     possible, or on as many."""
     engines: int = 1
     """Engines that serve the same weights; a rollout stays on one of them."""
+    engine_nodes: int = 1
+    """Machines that each engine spans: a process on every one, with ``gpus_engine`` there."""
     verifiers: int = 0
     """Processes that judge rollouts; 0 judges in the rollout workers. A verifier that blocks or
     takes its process down then costs one rollout: the process is replaced."""
@@ -61,11 +63,21 @@ class PlacementConfig(Config):
         at_least(0, cpus_per_actor=self.cpus_per_actor)
         at_least(0, verifiers=self.verifiers, rewards=self.rewards)
         at_least(1, engines=self.engines, trainer_ranks=self.trainer_ranks)
+        at_least(1, engine_nodes=self.engine_nodes)
         at_least(0, restarts=self.restarts)
         if self.colocate and max(self.gpus_engine, self.gpus_trainer) > 1:
             raise ValueError(
                 f"colocate shares single GPUs, and gpus_engine {self.gpus_engine:g}, gpus_trainer "
                 f"{self.gpus_trainer:g} take several"
+            )
+        if self.engine_nodes > 1 and self.colocate:
+            raise ValueError(
+                f"colocate shares single GPUs, and engine_nodes {self.engine_nodes} takes several"
+            )
+        if self.engine_nodes > 1 and not (self.cpus_per_actor or self.gpus_engine):
+            raise ValueError(
+                f"engine_nodes {self.engine_nodes} are told apart by what each holds: set "
+                "cpus_per_actor or gpus_engine above 0"
             )
         above_zero(sync_timeout_s=self.sync_timeout_s, rank_timeout_s=self.rank_timeout_s)
         above_zero(lease_s=self.lease_s, restart_timeout_s=self.restart_timeout_s)

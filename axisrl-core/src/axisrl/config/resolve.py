@@ -115,6 +115,7 @@ def check(config: RunConfig, used: Sequence[UsedComponent]) -> list[Problem]:
         *_service_problems(config),
         *_memory_problems(config, found),
         *_routing_problems(config, found),
+        *_span_problems(config, found),
     ]
     if "loss" in config.needs:
         problems += [
@@ -237,6 +238,28 @@ def _routing_problems(config: RunConfig, found: Mapping[str, UsedComponent]) -> 
             f"rollout.routing keeps the experts that the engine's router chose, and engine "
             f"{engine.resolved.id} cannot tell them",
             "set rollout.routing=false, or choose an engine that can",
+        )
+
+
+def _span_problems(config: RunConfig, found: Mapping[str, UsedComponent]) -> Iterator[Problem]:
+    engine, trainer = found.get("engine"), found.get("trainer")
+    nodes = config.placement.engine_nodes
+    if nodes == 1 or engine is None or "engine" not in config.needs:
+        return
+    if not cast(EngineComponent, engine.resolved.component).spans:
+        yield Problem(
+            "placement.engine_nodes",
+            f"placement.engine_nodes {nodes} puts one engine on {nodes} machines, and engine "
+            f"{engine.resolved.id} serves on one",
+            "set placement.engine_nodes to 1, or choose an engine that can be on several",
+        )
+    transport = trainer.options.get("transport") if trainer and "loss" in config.needs else None
+    if transport in ("shared_memory", "cuda_ipc"):
+        yield Problem(
+            "trainer.transport",
+            f"trainer.transport {transport} stays on one machine, and placement.engine_nodes "
+            f"{nodes} puts one engine on {nodes}",
+            "set trainer.transport to nccl, or to disk where all machines share the run folder",
         )
 
 

@@ -133,6 +133,8 @@ class EngineComponent(Component):
     """It is an :class:`axisrl.protocols.ScoringEngine`: it can serve a teacher."""
     offloads: bool = False
     """It is an :class:`axisrl.protocols.OffloadingEngine`: it can share its GPU with trainers."""
+    spans: bool = False
+    """It is an :class:`axisrl.protocols.SpanningEngine`: ``placement.engine_nodes`` can be used."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

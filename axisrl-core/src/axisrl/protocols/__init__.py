@@ -16,6 +16,7 @@ from axisrl.protocols.engine import (
     RolloutEngine,
     RoutingEngine,
     ScoringEngine,
+    SpanningEngine,
     WatchedEngine,
 )
 from axisrl.protocols.env import Env
@@ -66,6 +67,7 @@ __all__ = [
     "ScoringEngine",
     "Service",
     "ServiceClient",
+    "SpanningEngine",
     "TaskDataset",
     "TrainerBackend",
     "TrainerPart",

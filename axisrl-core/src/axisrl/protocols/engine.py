@@ -69,6 +69,21 @@ class WatchedEngine(RolloutEngine, Protocol):
         ...
 
 
+@runtime_checkable
+class SpanningEngine(RolloutEngine, Protocol):
+    """An engine that can be on several machines at once: a part on each, every one an instance of
+    its own. Part 0 is called; of the others only ``start``, ``stop`` and, where it is a
+    :class:`WatchedEngine`, ``stay``."""
+
+    def join(self, part: int, parts: int, address: str) -> None:
+        """Be that part of so many from the next ``start`` on, which returns once all are there;
+        called before it. ``address``: ``host:port`` where they can meet, on part 0's machine.
+
+        Raises ``ConfigError`` for options that do not work over several machines.
+        """
+        ...
+
+
 Keep = Callable[[Payload], Awaitable[Handle]]
 """Puts an array where every reader of the run finds it."""
 

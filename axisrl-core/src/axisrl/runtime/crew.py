@@ -28,6 +28,7 @@ from axisrl.runtime.recorder import RecorderActor
 from axisrl.runtime.replay import ReplayActor
 from axisrl.runtime.rollout import RolloutActor
 from axisrl.runtime.services import ServiceActor, group_of
+from axisrl.runtime.span import group_of_span, spawn_span
 from axisrl.runtime.staff import Kind, Peers, Staff, Start
 from axisrl.runtime.supervisor import Post, Supervisor
 from axisrl.runtime.trainer import TrainerActor, ValueActor
@@ -147,7 +148,7 @@ async def _engines(
     count = config.placement.engines if "engine" in config.needs else 0
 
     async def spawn(rank: int, _: Peers) -> ActorHandle:
-        return await placement.spawn(EngineActor, _role(boot, "engine", rank), group="rollout")
+        return await spawn_span(placement, EngineActor, _role(boot, "engine", rank), "rollout")
 
     async def start(rank: int, engine: ActorHandle) -> None:
         memory.check_room(f"engine rank {rank}")
@@ -188,11 +189,11 @@ async def _learners(boot: ActorBoot, placement: Placement, memory: MemoryTurns) 
 def _groups(config: RunConfig) -> dict[str, ResourceGroup]:
     """Resource group -> the actors that the configuration asks for."""
     where, plays = config.placement, "engine" in config.needs
-    workers, engines = (each if plays else 0 for each in (config.rollout.workers, where.engines))
+    workers = config.rollout.workers if plays else 0
     bundles = _bundles(config)
     return {
         "trainer": ResourceGroup(count=_models(config), gpus=where.gpus_trainer, bundles=bundles),
-        "rollout": ResourceGroup(count=engines, gpus=where.gpus_engine, bundles=bundles),
+        **(_engine_groups(config) if plays else {}),
         "verifier": ResourceGroup(count=where.verifiers if plays else 0),
         "reward": ResourceGroup(count=where.rewards if plays else 0),
         **{
@@ -202,6 +203,16 @@ def _groups(config: RunConfig) -> dict[str, ResourceGroup]:
         # With them the recorder, and what replays or holds conversations.
         "workers": ResourceGroup(count=workers + 1 + config.replays),
     }
+
+
+def _engine_groups(config: RunConfig) -> dict[str, ResourceGroup]:
+    """One for all engines, or one for each where each is on several machines."""
+    where, gpus = config.placement, config.placement.gpus_engine
+    if where.engine_nodes == 1:
+        engines = ResourceGroup(count=where.engines, gpus=gpus, bundles=_bundles(config))
+        return {"rollout": engines}
+    parts = ResourceGroup(count=where.engine_nodes, gpus=gpus, apart=True)
+    return {group_of_span("rollout", rank): parts for rank in range(where.engines)}
 
 
 def _bundles(config: RunConfig) -> int:

@@ -12,7 +12,9 @@ from axisrl.runtime.actors import Actor, ActorBoot
 from axisrl.runtime.busy import Activity, BusyClock
 from axisrl.runtime.gate import Gate
 from axisrl.runtime.memory import offloading_engine
+from axisrl.runtime.ranks import free_address, this_host
 from axisrl.runtime.routing import lifetime_s, routing_engine
+from axisrl.runtime.span import spanning_engine
 from axisrl.types import GenerateRequest, GenerateResult, WeightAck, WeightUpdate
 
 _POLL_S = 0.001
@@ -35,6 +37,15 @@ class EngineActor(Actor):
         self._clock = BusyClock("generate")
         self._tokens = self._passes = 0
         self.started()
+
+    async def rendezvous(self) -> str:
+        """Where the parts of an engine on several machines can meet: on this one."""
+        return free_address()
+
+    async def join(self, part: int, parts: int, address: str) -> str:
+        """Be a part of an engine on several machines; which one this is."""
+        spanning_engine(self._engine).join(part, parts, address)
+        return this_host()
 
     async def start(self) -> None:
         """Load the model."""

@@ -1,7 +1,8 @@
 """RayPlaces: resource groups as Ray placement groups.
 
-1. A group has one of its own, a bundle an actor. Groups with ``bundles`` share one, whose bundles
-   are a GPU each and hold an actor or more of every such group.
+1. A group has one of its own, a bundle an actor, ``apart`` on a machine each. Groups with
+   ``bundles`` share one, whose bundles are a GPU each and hold an actor or more of every such
+   group.
 2. An actor that takes the place of another one gets its bundle.
 3. A group that can never fit, or does not while other runs hold the cluster, is an error and not a
    wait.
@@ -37,6 +38,8 @@ class ResourceGroup:
     bundles: int = 0
     """They are dealt out over so many bundles, which they share with other groups that have as
     many."""
+    apart: bool = False
+    """Each on a machine of its own."""
 
 
 class _Places(NamedTuple):
@@ -44,6 +47,7 @@ class _Places(NamedTuple):
 
     what: str
     bundles: Sequence[Mapping[str, float]]
+    apart: bool = False
 
 
 class RayPlaces:
@@ -75,7 +79,7 @@ class RayPlaces:
         self._groups |= wanted
         for name, places in asked.items():
             self._asked.append(places)
-            strategy = self._config.strategy.upper()
+            strategy = "STRICT_SPREAD" if places.apart else self._config.strategy.upper()
             self._held[name] = placement_group(list(places.bundles), strategy=strategy)
             if not await asyncio.to_thread(self._held[name].wait, self._wait_s):
                 raise _refusal(places, f"free within {self._wait_s:g} s: {_free()}")
@@ -91,7 +95,7 @@ class RayPlaces:
         cpus = 0.0 if group in self._late else self._config.cpus_per_actor
         found = {"num_cpus": cpus, "num_gpus": known.gpus}
         if place:
-            index = seat % known.bundles if known.bundles else -1
+            index = seat % known.bundles if known.bundles else seat if known.apart else -1
             found["scheduling_strategy"] = PlacementGroupSchedulingStrategy(place, index)
         return found
 
@@ -113,7 +117,8 @@ class RayPlaces:
         for name, group in groups.items():
             if not group.bundles and (each := self._needs(1, group.gpus)):
                 what = f"resource group {name}, {group.count} actors of {_said(each)}"
-                found[name] = _Places(what, [each] * group.count)
+                what += ", each on a machine of its own" if group.apart else ""
+                found[name] = _Places(what, [each] * group.count, group.apart)
         if shared := {name: group for name, group in groups.items() if group.bundles}:
             found |= self._shared(shared)
         return found
@@ -152,6 +157,9 @@ class RayPlaces:
         nodes = _nodes()
         total, taken = _sum(nodes), dict.fromkeys(_KINDS, 0.0)
         for places in [*self._asked, *asked]:
+            fitting = sum(_fits(places.bundles[0], node) for node in nodes)
+            if places.apart and fitting < len(places.bundles):
+                raise _refusal(places, f"the cluster has {fitting} such machines")
             for kind in _KINDS:
                 each = [bundle.get(kind, 0.0) for bundle in places.bundles]
                 largest = max((node.get(kind, 0.0) for node in nodes), default=0.0)
@@ -165,9 +173,13 @@ class RayPlaces:
 def _refusal(places: _Places, there: str) -> ConfigError:
     return ConfigError(
         f"placement ray cannot hold {places.what}: {there}",
-        fix="lower placement.engines, rollout.workers, placement.verifiers or another count of "
-        "processes, placement.cpus_per_actor or placement.gpus_*",
+        fix="lower placement.engines or engine_nodes, rollout.workers, placement.verifiers or "
+        "another count of processes, placement.cpus_per_actor or placement.gpus_*",
     )
+
+
+def _fits(bundle: Mapping[str, float], node: Mapping[str, float]) -> bool:
+    return all(amount <= node.get(kind, 0.0) + _EPSILON for kind, amount in bundle.items())
 
 
 def _said(bundle: Mapping[str, float]) -> str:

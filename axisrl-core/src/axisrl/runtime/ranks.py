@@ -85,13 +85,17 @@ class RankedHandle:
         if not found:
             return
         rank, error = min(found, key=lambda each: isinstance(each[1], RankLost))
-        where = f"{self._name} rank {rank}"
-        if isinstance(error, AxisrlError):
-            error.message = f"{where}: {error.message}"
-            error.args = (error.message,)
-        else:
-            error.add_note(f"raised by {where}")
+        locate(error, f"{self._name} rank {rank}")
         raise error
+
+
+def locate(error: BaseException, where: str) -> None:
+    """Let the error say who raised it."""
+    if isinstance(error, AxisrlError):
+        error.message = f"{where}: {error.message}"
+        error.args = (error.message,)
+    else:
+        error.add_note(f"raised by {where}")
 
 
 async def spawn_ranks(

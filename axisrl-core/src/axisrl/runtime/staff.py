@@ -81,14 +81,20 @@ class Staff:
         for rank, post in enumerate(self.workers):
             refills[post.name] = post, partial(self._replace_worker, rank)
         for name, handle in self._placement.actors.items():
-            post, refill = refills.get(name, (Post(name, handle), None))
-            supervisor.watch(post, refill)
+            if name in refills:
+                supervisor.watch(*refills[name])
+            elif not any(post.holds(handle) for post, _ in refills.values()):
+                supervisor.watch(Post(name, handle))
 
     async def _replace_peer(self, name: str, rank: int) -> None:
         kind = self._kinds[name]
         given = self._present(kind.calls)
         peer = await kind.spawn(rank, given)
-        await kind.start(rank, peer)
+        try:
+            await kind.start(rank, peer)
+        except BaseException:
+            peer.kill()  # its place is for the next one
+            raise
         # In its place first: a caller that starts meanwhile compares what is there in the end.
         self._peers[name][rank].fill(peer)
         await self._catch_up(peer, given)

@@ -16,11 +16,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from axisrl.errors import ActorGone, AxisrlError, Irreplaceable, RunFailed
 from axisrl.runtime.actors import ActorHandle
+from axisrl.runtime.span import SpanHandle
 
 T = TypeVar("T")
 Refill = Callable[[], Awaitable[None]]
@@ -67,6 +68,18 @@ class Post:
     def pid(self) -> int:
         """Process of the present holder, on its machine."""
         return self.handle.pid
+
+    @property
+    def members(self) -> Mapping[str, ActorHandle]:
+        """Name in errors -> every actor of the present holder: one, or its parts on several
+        machines."""
+        if isinstance(self.handle, SpanHandle):
+            return self.handle.named
+        return {self.name: self.handle}
+
+    def holds(self, actor: ActorHandle) -> bool:
+        """Whether ``actor`` is a part of the present holder."""
+        return isinstance(self.handle, SpanHandle) and actor in self.handle.parts
 
     async def call(self, method: str, *args: Any) -> Any:
         """Call the present holder; its loss is raised, and nothing is called again."""
@@ -162,28 +175,30 @@ class Supervisor:
 
     async def _gone(self, post: Post) -> ActorGone:
         """Wait until the holder of a place is gone, and say how."""
-        held = asyncio.ensure_future(post.call("stay"))
-        asked = held if post.pooled else asyncio.ensure_future(self._asked(post))
+        members = post.members
+        watches = [asyncio.ensure_future(actor.call("stay")) for actor in members.values()]
+        if not post.pooled:
+            watches += [asyncio.ensure_future(self._asked(*named)) for named in members.items()]
         try:
-            await asyncio.wait({held, asked}, return_when=asyncio.FIRST_COMPLETED)
-            await (held if held.done() else asked)
+            done, _ = await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
+            await min(done, key=watches.index)
         except ActorGone as gone:
             post.kill()  # so that one that only seems gone does not go on beside its successor
             return gone
         finally:
-            held.cancel()
-            asked.cancel()
-            await asyncio.gather(held, asked, return_exceptions=True)
+            for watch in watches:
+                watch.cancel()
+            await asyncio.gather(*watches, return_exceptions=True)
         return ActorGone(f"{post.name} ended")
 
-    async def _asked(self, post: Post) -> None:
+    async def _asked(self, name: str, actor: ActorHandle) -> None:
         while True:
             await asyncio.sleep(self._lease_s / 4)
             try:
                 async with asyncio.timeout(self._lease_s):
-                    await post.call("ping")
+                    await actor.call("ping")
             except TimeoutError:
                 raise ActorGone(
-                    f"{post.name} did not answer for placement.lease_s {self._lease_s:g} s",
+                    f"{name} did not answer for placement.lease_s {self._lease_s:g} s",
                     fix="see that process's log; raise placement.lease_s if it may be so busy",
                 ) from None

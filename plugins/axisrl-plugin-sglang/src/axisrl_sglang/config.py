@@ -28,9 +28,9 @@ OWNED = {
     "lora_paths": "adapters come from the trainer",
     "incremental_streaming_output": "the engine reads whole outputs",
     "dp_size": "replicas are placement.engines",
-    "nnodes": "an engine is on one machine; more of them are placement.engines",
-    "node_rank": "an engine is on one machine",
-    "dist_init_addr": "an engine is on one machine",
+    "nnodes": "it is placement.engine_nodes",
+    "node_rank": "it follows from placement.engine_nodes",
+    "dist_init_addr": "machines agree on one when they start",
 }
 """SGLang's server arguments that the engine sets itself, and where to say what they should be."""
 

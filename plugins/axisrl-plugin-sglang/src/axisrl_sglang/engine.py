@@ -12,6 +12,8 @@
 5. Requests wait here while the engine is paused, while it takes new weights and while memory is
    handed over (SGLang's memory saver: ``hand_over``).
 6. When the SGLang process is gone, every call raises ``ActorGone``, and so does ``stay``.
+7. As a part of an engine on several machines (:mod:`axisrl_sglang.launch`) it answers requests on
+   the first of them.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -38,14 +40,15 @@ from axisrl.types import (
     WeightAck,
     WeightUpdate,
 )
-from axisrl_sglang.adapters import described_adapter, lora_arguments
+from axisrl_sglang.adapters import described_adapter
 from axisrl_sglang.arguments import check_arguments, package_folder, server_arguments
-from axisrl_sglang.blocks import block_arguments, check_blocks
+from axisrl_sglang.blocks import check_blocks
 from axisrl_sglang.config import EngineConfig
-from axisrl_sglang.messages import RESERVED, About, Adapter, Ask, Experts, Output, Weights
+from axisrl_sglang.launch import Part, check_part, server_values
+from axisrl_sglang.messages import About, Adapter, Ask, Experts, Output, Weights
 from axisrl_sglang.process import HostProcess
 from axisrl_sglang.requests import check_request, is_certain, is_masked, sampling_parameters
-from axisrl_sglang.routing import ARGUMENT, check_capturing, experts_of, fitted
+from axisrl_sglang.routing import check_capturing, experts_of, fitted
 from axisrl_sglang.streaming import until_string
 from axisrl_sglang.updates import described, require_served
 from axisrl_sglang.versions import outside
@@ -75,8 +78,8 @@ class _Served:
 
 
 class SglangEngine:
-    """A :class:`axisrl.protocols.OffloadingEngine` and :class:`axisrl.protocols.WatchedEngine`. All
-    methods belong to one event loop."""
+    """A :class:`axisrl.protocols.OffloadingEngine`, :class:`axisrl.protocols.WatchedEngine` and
+    :class:`axisrl.protocols.SpanningEngine`. All methods belong to one event loop."""
 
     host_module: ClassVar[str] = "axisrl_sglang.host"
     """What the SGLang process runs."""
@@ -86,6 +89,7 @@ class SglangEngine:
         self._known = server_arguments(self._folder)
         check_arguments(config.sglang, self._known)
         self._keep: Keep | None = None
+        self._part = Part()
         self._config = config
         self._context = context
         self._served: _Served | None = None
@@ -102,6 +106,11 @@ class SglangEngine:
         check_capturing(self._config.sglang, self._known, self._folder)
         self._keep = keep
 
+    def join(self, part: int, parts: int, address: str) -> None:
+        """See :meth:`axisrl.protocols.SpanningEngine.join`."""
+        self._part = Part(part, parts, address)
+        check_part(self._part, self._config)
+
     async def start(self, model: ModelSpec) -> None:
         """Load the model as version 0; a second start replaces the model."""
         await self.stop()
@@ -113,11 +122,18 @@ class SglangEngine:
         if self._config.fp8:
             check_blocks(model, self._ranks, self._config.fp8_skip)
         log = self._context.run_dir / "logs" / f"sglang-{uuid.uuid4().hex[:8]}.log"
-        process = HostProcess(log, self.host_module)
+        process = HostProcess(log, self.host_module, self._part.variables)
+        arguments = server_values(
+            self._config,
+            model,
+            seed=self._context.seed,
+            routing=self._keep is not None,
+            part=self._part,
+        )
         try:
             async with asyncio.timeout(self._config.start_timeout_s):
-                about: About = await process.call("start", self._arguments(model))
-                if self._config.fp8:
+                about: About = await process.call("start", arguments)
+                if self._config.fp8 and not self._part.number:
                     await self._quantise(model, process)
         except (TimeoutError, EngineFailure) as problem:
             await process.stop(0)
@@ -149,28 +165,6 @@ class SglangEngine:
     @property
     def _ranks(self) -> int:
         return int(self._config.sglang.get("tp_size", 1))
-
-    def _arguments(self, model: ModelSpec) -> dict[str, Any]:
-        config = self._config
-        arguments: dict[str, Any] = {
-            "model_path": str(model.path),
-            "skip_tokenizer_init": True,
-            "dtype": model.dtype,
-            "random_seed": self._context.seed % 2**31,
-            "enable_deterministic_inference": config.seeded,
-            "enable_memory_saver": config.hand_over,
-            "enable_weights_cpu_backup": config.hand_over,
-        }
-        if self._keep:
-            arguments[ARGUMENT] = True
-        if config.max_context is not None:
-            arguments["context_length"] = config.max_context + RESERVED
-        if config.lora is not None:
-            arguments |= lora_arguments(config.lora)
-        arguments |= dict(config.sglang)
-        if config.fp8:
-            arguments |= block_arguments(config.sglang, config.fp8_skip)
-        return arguments
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
         """See :meth:`axisrl.protocols.RolloutEngine.generate`. Cancelling it ends the request."""

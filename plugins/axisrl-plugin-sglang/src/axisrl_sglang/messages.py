@@ -18,7 +18,8 @@ class About(NamedTuple):
     version: str
     """SGLang's."""
     context: int
-    """Most tokens of a prompt and its answer."""
+    """Most tokens of a prompt and its answer; 0 for a part on a machine where SGLang does not
+    serve."""
     vocabulary: int
     """Ids that the model knows."""
     capacity: int

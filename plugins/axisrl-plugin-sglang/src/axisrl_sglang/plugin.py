@@ -15,10 +15,11 @@ def axisrl_rollout_engines() -> Iterable[EngineComponent]:
             name="engine",
             target="axisrl_sglang.engine:SglangEngine",
             config="axisrl_sglang.config:EngineConfig",
-            summary="SGLang in a process of its own, on one or several GPUs",
+            summary="SGLang in a process of its own, on GPUs of one or several machines",
             extras=("sglang",),
             modules=("sglang",),
             offloads=True,
+            spans=True,
             supports_routing_capture=True,
             transports=("shared_memory", "disk", "cuda_ipc", "nccl"),
         )

@@ -16,7 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,19 +39,25 @@ class _Pending(NamedTuple):
 
 class HostProcess:
     """Belongs to one event loop. ``log`` gets everything the process prints; ``module`` is what it
-    runs."""
+    runs, with ``variables`` added to its environment."""
 
-    def __init__(self, log: Path, module: str = "axisrl_sglang.host") -> None:
+    def __init__(
+        self,
+        log: Path,
+        module: str = "axisrl_sglang.host",
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self.log = log
         self._pending: dict[int, _Pending] = {}
         self._numbers = count()
         self._gone = ""
         self._ended = asyncio.Event()
         log.parent.mkdir(parents=True, exist_ok=True)
+        added = ["env", *(f"{name}={value}" for name, value in (variables or {}).items())]
         ours, theirs = socket.socketpair()
         with log.open("ab") as output, theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, str(theirs.fileno())],
+                [*added, sys.executable, "-m", module, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.PIPE,
                 stdout=output,

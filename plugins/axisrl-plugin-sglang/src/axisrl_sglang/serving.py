@@ -26,7 +26,7 @@ _IDLE_S = 30.0
 
 
 class Serving:
-    """One SGLang engine."""
+    """One SGLang engine, or its part on a machine where it does not serve."""
 
     def start(self, arguments: Mapping[str, Any]) -> About:
         """Load the model. Blocks; :attr:`loop` is there afterwards."""
@@ -44,13 +44,16 @@ class Serving:
         self._numbers = count()
         self._over: dict[str, asyncio.Future[None]] = {}
         (first, *_) = engine._scheduler_init_result.scheduler_infos
+        capacity = int(first["max_total_num_tokens"])
+        if self._manager is None:
+            return About(__version__, 0, 0, capacity, frozenset())
         speculates = arguments.get("speculative_algorithm") is not None
         masks = _has(io_struct.GenerateReqInput, "return_sampling_mask") and not speculates
         return About(
             version=__version__,
             context=int(self._manager.context_len) - RESERVED,
             vocabulary=int(self._manager.model_config.vocab_size),
-            capacity=int(first["max_total_num_tokens"]),
+            capacity=capacity,
             features=frozenset({"sampling_mask"} if masks else ()),
         )
 
@@ -60,8 +63,10 @@ class Serving:
         self._reports.close()
 
     async def alive(self) -> None:
-        """Returns once SGLang's scheduler, which runs the model, has answered."""
-        await self._manager.get_internal_state()
+        """Returns once SGLang's schedulers, which run the model, have answered; at once where it
+        does not serve: there they answer those of the first machine, which is asked itself."""
+        if self._manager is not None:
+            await self._manager.get_internal_state()
 
     async def generate(self, ask: Ask) -> Output:
         """Sample until the request is over."""

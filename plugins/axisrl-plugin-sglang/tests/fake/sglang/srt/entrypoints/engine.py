@@ -9,6 +9,8 @@ import multiprocessing
 import os
 import pickle
 import threading
+import time
+from multiprocessing import connection
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,13 +22,15 @@ from sglang.srt.server_args import ServerArgs
 
 
 class Scheduler:
-    """The process in which SGLang runs the model, as far as it answers."""
+    """The process in which SGLang runs the model, as far as it answers; with it answer those of the
+    other machines."""
 
-    def __init__(self):
+    def __init__(self, server_args):
         fork = multiprocessing.get_context("fork")
         self._here, there = fork.Pipe()
+        self._all = [self._here, *others(server_args)]
         self._turn = threading.Lock()
-        self.process = fork.Process(target=self._run, args=(there,))
+        self.process = fork.Process(target=echo, args=(there,))
         self.process.start()
         there.close()
 
@@ -34,8 +38,9 @@ class Scheduler:
         def ask():
             with self._turn:
                 try:
-                    self._here.send(None)
-                    self._here.recv()
+                    for pipe in self._all:
+                        pipe.send(None)
+                        pipe.recv()
                 except (EOFError, OSError):
                     threading.Event().wait()  # SGLang does not notice here
 
@@ -45,15 +50,47 @@ class Scheduler:
         self._here.close()
         self.process.join()
 
-    @staticmethod
-    def _run(pipe):
-        for number in map(int, os.listdir("/proc/self/fd")):
-            if number > 2 and number != pipe.fileno():
-                with contextlib.suppress(OSError):
-                    os.close(number)
-        with contextlib.suppress(EOFError):
-            while True:
-                pipe.send(pipe.recv())
+
+class OtherScheduler:
+    """The one of a machine that is not the first: nobody but that asks it."""
+
+    def __init__(self, server_args):
+        pipe = to_the_first(server_args)
+        fork = multiprocessing.get_context("fork")
+        self.process = fork.Process(target=echo, args=(pipe,), daemon=True)
+        self.process.start()
+        pipe.close()
+
+
+def echo(pipe):
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > 2 and number != pipe.fileno():
+            with contextlib.suppress(OSError):
+                os.close(number)
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            pipe.send(pipe.recv())
+
+
+def others(server_args):
+    """Connections to the schedulers of the other machines, once all are there."""
+    if server_args.nnodes == 1:
+        return []
+    with connection.Listener(meeting(server_args), backlog=server_args.nnodes) as listener:
+        return [listener.accept() for _ in range(server_args.nnodes - 1)]
+
+
+def to_the_first(server_args):
+    while True:
+        try:
+            return connection.Client(meeting(server_args))
+        except ConnectionRefusedError:
+            time.sleep(0.02)
+
+
+def meeting(server_args):
+    host, _, port = server_args.dist_init_addr.rpartition(":")
+    return host, int(port)
 
 
 class TokenizerManager:
@@ -73,7 +110,7 @@ class TokenizerManager:
         self.rid_to_state = {}
         self._running = {}
         self._seen = []
-        self.scheduler = Scheduler()
+        self.scheduler = Scheduler(server_args)
         self._idle = True
         self._released = set()
         self._adapters = {}
@@ -230,16 +267,25 @@ class Engine:
         self.server_args = ServerArgs(**kwargs)
         if self.server_args.attention_backend == "broken":
             raise ValueError("attention_backend broken is not a backend")
+        assert self.server_args.tp_size % self.server_args.nnodes == 0
         print("fake SGLang", os.getpid(), flush=True)
         self.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self.loop)
-        self.tokenizer_manager = TokenizerManager(self.server_args)
-        print("fake scheduler", self.tokenizer_manager.scheduler.process.pid, flush=True)
+        if self.server_args.node_rank:
+            self.tokenizer_manager = None
+            scheduler = OtherScheduler(self.server_args)
+        else:
+            self.tokenizer_manager = TokenizerManager(self.server_args)
+            scheduler = self.tokenizer_manager.scheduler
+        print("fake scheduler", scheduler.process.pid, flush=True)
+        if self.server_args.node_rank and os.getenv("SGLANG_BLOCK_NONZERO_RANK_CHILDREN") != "0":
+            scheduler.process.join()
         infos = [{"status": "ready", "max_total_num_tokens": 10_000}]
         self._scheduler_init_result = SimpleNamespace(scheduler_infos=infos)
 
     def shutdown(self):
-        self.tokenizer_manager.scheduler.stop()
+        if self.tokenizer_manager is not None:
+            self.tokenizer_manager.scheduler.stop()
         print("fake SGLang is shut down", flush=True)
 
 
