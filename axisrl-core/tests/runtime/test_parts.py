@@ -56,6 +56,29 @@ def test_saved_rollouts_are_replayed_in_their_order_over_and_over(stage, left_ov
     assert left_over == [0, 0]
 
 
+def test_rollouts_with_routing_are_saved_without_handles_and_can_be_replayed(stage, left_over):
+    stage("rollout.routing=true", "eval=null", "train.updates=2")
+    for row in stage.rollouts("step-000001"):
+        assert not {"trace", "record", "turn_rewards", "routing"} & row["summary"].keys()
+    folder, stage.dir = stage.dir, stage.dir.with_name("replayed")
+    replay = ("mode=train_offline", f"offline.rollouts={folder}", "dataset=null", "eval=null")
+    stage(*replay, "train.updates=2")
+    assert left_over == [0, 0]
+
+
+def test_what_is_offered_last_is_what_engines_can_be_brought_to(stage, monkeypatch):
+    """An offer ends the one before, and a reference that is reset takes one, too."""
+    offered, offer = [], ScriptedTrainer.weight_update
+
+    def noted(self, version):
+        offered.append(version)
+        return offer(self, version)
+
+    monkeypatch.setattr(ScriptedTrainer, "weight_update", noted)
+    stage("kl={coef: 0.1, reset_every: 2}", "train.updates_per_sync=2", "eval=null")
+    assert offered == [2, 1, 4, 2]  # steps to the reference, versions to engines
+
+
 def test_conversations_are_learnt_and_one_that_is_too_long_is_counted(stage, left_over, tmp_path):
     tasks = tmp_path / "talks.jsonl"
     short, long = ({"role": "assistant", "content": text} for text in ("Hello", "x" * 500))

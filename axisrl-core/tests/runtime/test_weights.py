@@ -122,10 +122,58 @@ def test_weights_that_are_not_held_any_more_cannot_be_caught_up_with():
     async def work():
         engines = Engines({"engine rank 0": Post("engine 0", Engine())}, 5.0)
         await engines.sync(Trainer("nccl"), (2, 3))
-        with pytest.raises(Irreplaceable, match=r"sent by nccl.*offer 7 is not held any more"):
+        expected = r"sent by nccl.*offer 7 is not held any more"
+        with pytest.raises(Irreplaceable, match=expected) as refused:
             await engines.catch_up("engine rank 0", Refusing())
+        assert refused.value.fix == "see there"
 
     asyncio.run(work())
+
+
+class Overtaken(Engine):
+    """Holds only what is on offer now; ``before`` happens while it asks for the first time."""
+
+    def __init__(self, offered, before):
+        super().__init__()
+        self.offered, self.before = offered, before
+
+    async def call(self, method, update):
+        if self.before is not None:
+            before, self.before = self.before, None
+            await before()
+        if update.version != self.offered[-1]:
+            raise WeightSyncError(f"offer {update.version} is not held any more", fix="see there")
+        return await super().call(method, update)
+
+
+def test_an_engine_that_asks_while_newer_weights_are_offered_catches_up_with_those():
+    """The offer it was told of ends when the next is being made, which takes a while."""
+
+    offered = []
+
+    class Slow(Trainer):
+        async def call(self, method, version):
+            offered.append(version)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            return await super().call(method, version)
+
+    async def work():
+        trainer = Slow("nccl")
+        engines = Engines({"engine rank 0": Post("engine 0", Engine())}, 5.0)
+        await engines.sync(trainer, (2, 3))
+        syncs = []
+
+        async def begin():
+            syncs.append(asyncio.ensure_future(engines.sync(trainer, (3, 4))))
+            await asyncio.sleep(0)
+
+        late = Overtaken(offered, begin)
+        await engines.catch_up("engine rank 1", late)
+        await syncs[0]
+        return [update.version for update in late.updates]
+
+    assert asyncio.run(work()) == [4]
 
 
 def test_an_engine_that_refuses_is_named_with_both_versions():

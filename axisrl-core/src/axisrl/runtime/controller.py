@@ -96,10 +96,11 @@ class Controller:
         version = served + 1
         parts.loggers.progress("sync", 0, 1)
         with parts.spans.span("sync", step=parts.state.step):
-            await parts.memory.sync()
-            await parts.engines.sync(self.learners.policy, (served, version))
             updates = parts.config.train.updates_per_sync
             parts.state = await self.learners.reset_reference(parts.state, updates)
+            # Last: an engine that is replaced later is brought to what was offered to all.
+            await parts.memory.sync()
+            await parts.engines.sync(self.learners.policy, (served, version))
         seconds = parts.spans.last["sync"]
         shares = await parts.timeline.window()
         pending = {**(parts.state.pending or {}), "time/sync_s": seconds, **shares}

@@ -38,7 +38,8 @@ def row_of(
 def row_to_line(row: RolloutRow, record: Mapping[str, Any]) -> str:
     """The JSON line of a row: its summary without handles, and the task it was given."""
     summary = dataclasses.asdict(row.summary)
-    del summary["trace"], summary["record"], summary["turn_rewards"]
+    for handle in ("trace", "record", "turn_rewards", "routing"):
+        del summary[handle]
     line = {"step": row.step, "summary": summary, "advantage": row.advantage, **record}
     return json.dumps(line, ensure_ascii=False)
 

@@ -23,14 +23,16 @@ class Engines:
         self.posts = posts
         self._timeout_s = timeout_s
         self._served: WeightUpdate | None = None
+        self._offering = asyncio.Lock()
 
     async def sync(self, trainer: ActorHandle, versions: tuple[int, int]) -> None:
         """Bring every engine to the trainer's weights, as :func:`sync_weights` does."""
         if not self.posts:
             return
         held, version = versions
-        update = await _offered(trainer, self.posts, version)
-        self._served = update  # an engine that starts meanwhile begins with it
+        async with self._offering:
+            update = await _offered(trainer, self.posts, version)
+            self._served = update  # an engine that starts meanwhile begins with it
         await _deliver_all(self.posts, held, update, self._timeout_s)
 
     async def catch_up(self, name: str, engine: ActorHandle) -> None:
@@ -38,17 +40,23 @@ class Engines:
 
         Raises ``Irreplaceable`` where that was not kept anywhere.
         """
-        update = self._served
-        if update is None:
-            return
-        lost = f"{name} is gone, and version {update.version} was sent by {update.transport}, which"
-        if update.transport not in _REREADABLE:
-            raise Irreplaceable(f"{lost} keeps nothing for another engine")
-        alone = dataclasses.replace(update, receivers=1)
-        try:
-            await _deliver(engine, f"{name}, started again,", alone, self._timeout_s)
-        except WeightSyncError as problem:
-            raise Irreplaceable(f"{lost} does not give it again: {problem.message}") from problem
+        while (update := await self._newest()) is not None:
+            lost = f"{name} is gone, and version {update.version} was sent by {update.transport}"
+            if update.transport not in _REREADABLE:
+                raise Irreplaceable(f"{lost}, which keeps nothing for another engine")
+            alone = dataclasses.replace(update, receivers=1)
+            try:
+                return await _deliver(engine, f"{name}, started again,", alone, self._timeout_s)
+            except WeightSyncError as problem:
+                if await self._newest() is update:
+                    raise Irreplaceable(
+                        f"{lost}, which does not give it again: {problem.message}", fix=problem.fix
+                    ) from problem
+
+    async def _newest(self) -> WeightUpdate | None:
+        """What is on offer, once no offer is being made: that ends the one before."""
+        async with self._offering:
+            return self._served
 
 
 async def sync_weights(
