@@ -189,7 +189,7 @@ def test_a_damaged_checkpoint_is_told(make_model, make_trainer, tmp_path):
     trainer.save(tmp_path)
     counters = tmp_path / "trainer.json"
     counters.write_text(json.dumps(json.loads(counters.read_text()) | {"format": 0}))
-    with pytest.raises(CheckpointError, match="its format is 0, not 1"):
+    with pytest.raises(CheckpointError, match="has format 0, not 1"):
         trainer.load(tmp_path)
     counters.unlink()
     with pytest.raises(CheckpointError, match="cannot be loaded"):

@@ -13,20 +13,18 @@ mark it finished: the core's checkpoint does.
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from axisrl.errors import CheckpointError
 from axisrl.ops.adamw import Optimizer
 from axisrl.ops.generators import Generators
+from axisrl.ops.state_files import read_counters, reading, write_counters, writing
 from axisrl_local.folder import MANIFEST
 from axisrl_local.held_model import HeldModel
 from axisrl_local.load import save_model
@@ -34,7 +32,7 @@ from axisrl_local.weights_in import Received, WeightReceiver
 
 _FORMAT = 1
 _MODEL, _ADAPTER = "model", "adapter.safetensors"
-_TENSORS, _COUNTERS = "optimizer.safetensors", "trainer.json"
+_TENSORS = "optimizer.safetensors"
 _NOT_TOKENIZER = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".index.json")
 
 
@@ -53,19 +51,19 @@ class TrainerState(NamedTuple):
             "updates": optimizer.updates,
             "adapter_scale": _adapter_scale(model),
         }
-        with _writing():
+        with writing():
             _export(model, path / _MODEL)
             if model.adapter is not None:
                 save_file(model.trained(), path / _ADAPTER)
             save_file(optimizer.tensors() | generators.tensors(), path / _TENSORS)
-        _write_counters(path, counters)
+        write_counters(path, _FORMAT, counters)
 
     def load(self, path: Path) -> None:
         """Put back what :meth:`save` wrote. Raises ``CheckpointError`` when it does not fit the
         model or is damaged."""
         model, optimizer, generators = self
-        with _reading(path):
-            counters = _read_counters(path)
+        with reading(path):
+            counters = read_counters(path, _FORMAT)
             _check_adapter(counters["adapter_scale"], _adapter_scale(model))
             weights = sorted((path / _MODEL).glob("*.safetensors"))
             files = weights if model.adapter is None else [path / _ADAPTER]
@@ -83,52 +81,18 @@ class FrozenState(NamedTuple):
 
     def save(self, path: Path) -> None:
         """Write the weights into ``path``. Raises ``OSError`` when the disk refuses."""
-        with _writing():
+        with writing():
             _export(self.model, path / _MODEL)
-        _write_counters(path, {"received": self.receiver.received._asdict()})
+        write_counters(path, _FORMAT, {"received": self.receiver.received._asdict()})
 
     def load(self, path: Path) -> None:
         """Put back what :meth:`save` wrote. Raises ``CheckpointError`` when it does not fit the
         model or is damaged."""
-        with _reading(path):
-            received = _read_counters(path)["received"]
+        with reading(path):
+            received = read_counters(path, _FORMAT)["received"]
             self.receiver.expect(Received(tuple(received["adapted"]), received["replaced"]))
             files = sorted((path / _MODEL).glob("*.safetensors"))
             _load_weights(files, self.model.weights())
-
-
-@contextmanager
-def _writing() -> Iterator[None]:
-    try:
-        yield
-    except SafetensorError as problem:  # safetensors' own name for a failed write
-        raise OSError(str(problem)) from problem
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as problem:
-        raise CheckpointError(
-            f"trainer state in {path} cannot be loaded: {problem}",
-            fix="use the checkpoint of a run with the same model and trainer options",
-        ) from problem
-
-
-def _write_counters(path: Path, counters: Mapping[str, Any]) -> None:
-    text = json.dumps({"format": _FORMAT, **counters}, indent=2)
-    (path / _COUNTERS).write_text(text + "\n", encoding="utf-8")
-
-
-def _read_counters(path: Path) -> dict[str, Any]:
-    counters: dict[str, Any] = json.loads((path / _COUNTERS).read_text(encoding="utf-8"))
-    if counters["format"] != _FORMAT:
-        raise CheckpointError(
-            f"trainer state in {path} has format {counters['format']}, not {_FORMAT}",
-            fix="resume with the version that wrote it",
-        )
-    return counters
 
 
 def _adapter_scale(model: HeldModel) -> float | None:

@@ -14,25 +14,22 @@ mark it finished: the core's checkpoint does.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from axisrl.errors import CheckpointError
 from axisrl.ops.adamw import Optimizer
 from axisrl.ops.generators import Generators
+from axisrl.ops.state_files import read_counters, reading, write_counters, writing
 from axisrl_megatron.held import HeldModel
 from axisrl_megatron.weights import FolderTensors
 
 _FORMAT = 1
-_MODEL, _TENSORS, _COUNTERS = "model", "optimizer.safetensors", "trainer.json"
+_MODEL, _TENSORS = "model", "optimizer.safetensors"
 _GENERATORS = "rng"
 
 
@@ -45,27 +42,21 @@ class TrainerState(NamedTuple):
 
     def save(self, path: Path) -> None:
         """Write everything into ``path``. Raises ``OSError`` when the disk refuses."""
-        counters = {
-            "format": _FORMAT,
-            "steps": self.optimizer.steps,
-            "updates": self.optimizer.updates,
-        }
+        counters = {"steps": self.optimizer.steps, "updates": self.optimizer.updates}
         weights = self.model.weights()
         tensors = _renamed(self.model, self.optimizer.tensors())
         if self.model.mesh.rank != 0:
             return
-        with _writing():
+        with writing():
             self.model.export(path / _MODEL, weights)
             save_file(tensors | self.generators.tensors(), path / _TENSORS)
-        (path / _COUNTERS).write_text(json.dumps(counters, indent=2) + "\n", encoding="utf-8")
+        write_counters(path, _FORMAT, counters)
 
     def load(self, path: Path) -> None:
         """Put back what :meth:`save` wrote. Raises ``CheckpointError`` when it does not fit the
         model or is damaged."""
-        with _reading(path):
-            counters = json.loads((path / _COUNTERS).read_text(encoding="utf-8"))
-            if counters["format"] != _FORMAT:
-                raise ValueError(f"its format is {counters['format']}, not {_FORMAT}")
+        with reading(path):
+            counters = read_counters(path, _FORMAT)
             _load_model(self.model, path)
             tensors = load_file(path / _TENSORS)
             self.optimizer.restore(
@@ -83,13 +74,13 @@ class FrozenState(NamedTuple):
 
     def save(self, path: Path) -> None:
         """Write the weights into ``path``. Raises ``OSError`` when the disk refuses."""
-        with _writing():
+        with writing():
             self.model.export(path / _MODEL, self.model.weights())
 
     def load(self, path: Path) -> None:
         """Put back what :meth:`save` wrote. Raises ``CheckpointError`` when it does not fit the
         model or is damaged."""
-        with _reading(path):
+        with reading(path):
             _load_model(self.model, path)
 
 
@@ -124,22 +115,3 @@ def _named_back(model: HeldModel, tensors: Mapping[str, Tensor]) -> dict[str, Te
         for parameter in model.parameters_of(ofkind):
             found[f"{kind}/{parameter}"] = model.named_back(parameter, ofkind)
     return found
-
-
-@contextmanager
-def _writing() -> Iterator[None]:
-    try:
-        yield
-    except SafetensorError as problem:  # safetensors' own name for a failed write
-        raise OSError(str(problem)) from problem
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as problem:
-        raise CheckpointError(
-            f"trainer state in {path} cannot be loaded: {problem}",
-            fix="use the checkpoint of a run with the same model and trainer options",
-        ) from problem
