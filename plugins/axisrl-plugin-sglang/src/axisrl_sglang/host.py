@@ -58,9 +58,10 @@ def _end_with_a_child(
     children: Sequence[multiprocessing.process.BaseProcess], stopping: threading.Event
 ) -> None:
     ended = connection.wait([child.sentinel for child in children]) if children else []
-    if ended and not stopping.is_set():
-        (child, *_) = (each for each in children if each.sentinel in ended)
+    for child in (each for each in children if each.sentinel in ended):
         child.join()
+        if stopping.is_set():
+            return
         told = f"{child.name} of SGLang (pid {child.pid}) ended with {child.exitcode}\n"
         os.write(sys.stdout.fileno(), told.encode())
         os.killpg(0, signal.SIGKILL)
