@@ -46,6 +46,8 @@ class VocabularyShard(NamedTuple):
     """Which rows of the output layer ``weight_VH`` are."""
 
     start: int
+    most: int
+    """Rows of the rank that has most."""
     group: Any
     """The process group of the ranks that have the others."""
 
@@ -153,11 +155,15 @@ class _Head:
         self._hidden_MH, self._weight_VH = hidden_MH, weight_VH
         self._labels_M, self._temperature_M = labels_M, temperature_M
         self._chunk = max(1, min(plan.chunk_tokens, len(labels_M)))
-        row_bytes = len(weight_VH) * temperature_M.itemsize
-        self._block = max(1, min(self._chunk, _block_bytes(weight_VH.device) // row_bytes))
+        self._block = self._block_for(len(weight_VH))
         self._made: dict[str, Tensor] = {}
         self.sums_M: Tensor | None = None
         """What the backward pass needs beside the log-probabilities."""
+
+    def _block_for(self, rows: int) -> int:
+        """Tokens of a block, where the vocabulary has ``rows``."""
+        row_bytes = rows * self._temperature_M.itemsize
+        return max(1, min(self._chunk, _block_bytes(self._weight_VH.device) // row_bytes))
 
     def chunks(self) -> list[slice]:
         return _slices(0, len(self._labels_M), self._chunk)
@@ -230,6 +236,8 @@ class _SharedHead(_Head):
     def __init__(self, shard: VocabularyShard, *inputs: Any) -> None:
         super().__init__(*inputs)
         self._group = shard.group
+        # All must sum the same blocks, whose rows of W differ in number.
+        self._block = self._block_for(shard.most)
         own_M = self._labels_M - shard.start
         self._mine_M = (own_M >= 0) & (own_M < len(self._weight_VH))
         self._labels_M = own_M.clamp(0, len(self._weight_VH) - 1)

@@ -171,7 +171,7 @@ class HeldModel:
         if self.mesh.layout.tensor > 1:
             hidden_MH = self.net.to_parts(hidden_MH)
             start = len(weight_VH) * self.mesh.tensor_rank
-            shard = VocabularyShard(start, self.mesh.tensor_group)
+            shard = VocabularyShard(start, len(weight_VH), self.mesh.tensor_group)
             weight_VH = weight_VH[: self._hf.vocab_size - start]
         labels_M = tokens.labels_M
         return token_logprobs(hidden_MH, weight_VH, labels_M, temperature_M, plan, shard)
