@@ -41,6 +41,14 @@ def test_what_is_skipped_may_have_any_shape(tmp_path):
     check_blocks(small, 1, left)
 
 
+def test_the_fix_leaves_out_all_of_what_sglang_holds_as_one(tmp_path):
+    grouped = model(tmp_path, hidden_size=2048, num_attention_heads=32, num_key_value_heads=4)
+    with pytest.raises(ConfigError, match=r"tp_size 4\): k_proj has 1 heads x 64") as refused:
+        check_blocks(grouped, 4, ["gate_proj", "up_proj", "down_proj"])
+    left = "gate_proj, up_proj, down_proj, q_proj, k_proj, v_proj"
+    assert f"engine.fp8_skip=[{left}]," in refused.value.fix
+
+
 def test_each_rank_must_get_whole_blocks(tmp_path):
     with pytest.raises(ConfigError, match=r"tp_size 4.*8960 / 4 = 2240 = 17 x 128 \+ 64 rows"):
         check_blocks(model(tmp_path, num_attention_heads=16, head_dim=128), 4, [])

@@ -1,6 +1,7 @@
 """Tests of axisrl_sglang.engine and the process behind it, with the fake SGLang."""
 
 import asyncio
+import dataclasses
 import os
 import re
 import signal
@@ -8,12 +9,20 @@ import signal
 import numpy as np
 import pytest
 
-from axisrl.errors import ActorGone, ConfigError, EngineFailure, EnvironmentProblem
-from axisrl.types import BuildContext, GenerateRequest, SamplingParams
+from axisrl.errors import (
+    ActorGone,
+    ConfigError,
+    EngineFailure,
+    EnvironmentProblem,
+    WeightSyncError,
+)
+from axisrl.types import BuildContext, GenerateRequest, SamplingParams, WeightUpdate
 from axisrl_sglang.config import EngineConfig
+from axisrl_sglang.messages import Report
 from axisrl_sglang.versions import SUPPORTED
 
 NGRAM = {"speculative_algorithm": "NGRAM"}
+UPDATE = WeightUpdate(version=1, transport="disk", location="/x", tensors=(), checksum="c")
 PROMPT = np.arange(5, 25, dtype=np.int32)
 
 
@@ -116,6 +125,95 @@ def test_requests_that_are_cancelled_are_ended_in_sglang(serving):
         await engine.offload(["kv_cache"])  # SGLang must be idle for it
 
     serving(test, hand_over=True)
+
+
+def test_an_abort_that_is_cancelled_does_not_cancel_what_others_wait_for(serving):
+    async def test(engine):
+        await engine.pause()
+        waiting = asyncio.ensure_future(engine.generate(ask()))
+        await asyncio.sleep(0)
+        given_up, other = (asyncio.ensure_future(engine.abort()) for _ in range(2))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        ended = await asyncio.gather(waiting, other, given_up, return_exceptions=True)
+        return ended[0].finish_reason, *ended[1:]
+
+    finish, count, given_up = serving(test)
+    assert (finish, count) == ("abort", 1)
+    assert isinstance(given_up, asyncio.CancelledError)
+
+
+def test_a_request_that_is_cancelled_as_the_process_goes_is_cancelled(serving):
+    async def test(engine):
+        running = asyncio.ensure_future(engine.generate(ask()))
+        await asyncio.sleep(0)
+        os.kill(engine._served.process.pid, signal.SIGKILL)
+        engine._served.process._leave("it is gone")
+        running.cancel()
+        return await asyncio.gather(running, return_exceptions=True)
+
+    (ended,) = serving(test)
+    assert isinstance(ended, asyncio.CancelledError)
+
+
+def test_requests_that_wait_when_the_engine_is_stopped_are_told(serving):
+    async def test(engine):
+        await engine.pause()
+        waiting = asyncio.ensure_future(engine.generate(ask()))
+        await asyncio.sleep(0)
+        await engine.stop()
+        await waiting
+
+    with pytest.raises(ActorGone, match="SGLang was stopped"):
+        serving(test)
+
+
+def test_a_tokenizer_that_fails_fails_its_request_alone(serving):
+    class Failing:
+        stop_ids = frozenset()
+
+        def decode(self, ids, skip_special=True):
+            raise LookupError("no such id")
+
+    async def test(engine):
+        tokenizer = engine._served.tokenizer
+        engine._served = dataclasses.replace(engine._served, tokenizer=Failing())
+        with pytest.raises(LookupError, match="no such id"):
+            await engine.generate(ask(stop=("x",)))
+        engine._served = dataclasses.replace(engine._served, tokenizer=tokenizer)
+        return await engine.generate(ask())
+
+    assert len(serving(test).ids) >= 1
+
+
+def test_weights_that_some_ranks_alone_took_are_not_sampled_from(serving):
+    async def test(engine):
+        async def call(method, *arguments):
+            return [Report("c"), Report(problem="out of memory")]
+
+        engine._served.process.call, real = call, engine._served.process.call
+        with pytest.raises(WeightSyncError, match="rank 1"):
+            await engine.update_weights(UPDATE)
+        engine._served.process.call = real
+        await engine.generate(ask())
+
+    with pytest.raises(EngineFailure, match="update 1 went wrong half-way"):
+        serving(test)
+
+
+def test_a_sign_of_life_that_is_refused_is_one_and_the_next_is_asked_for(serving):
+    async def test(engine):
+        asked = asyncio.Semaphore(0)
+
+        async def call(method, *arguments):
+            asked.release()
+            raise EngineFailure("not now")
+
+        engine._served.process.call = call
+        for _ in range(2):
+            await asked.acquire()
+
+    serving(test, answer_timeout_s=0.2)
 
 
 def test_a_process_that_is_gone_is_an_actor_that_is_gone(serving):

@@ -17,6 +17,8 @@ from axisrl.types import ModelSpec
 
 BLOCK = 128
 """Rows and columns that share a scale."""
+_FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+"""Modules that SGLang holds as one: all of their type, or none."""
 
 
 class _Side(NamedTuple):
@@ -59,12 +61,18 @@ def check_blocks(model: ModelSpec, ranks: int, skip: Collection[str]) -> None:
         f"{each.length % BLOCK} {each.side}"
         for each in wrong
     )
-    modules = ", ".join(dict.fromkeys([*skip, *(each.module for each in wrong)]))
+    left = (name for each in wrong for name in _fused_with(each.module))
+    modules = ", ".join(dict.fromkeys([*skip, *left]))
     raise ConfigError(
         f"engine.fp8 cuts weights into blocks of {BLOCK} x {BLOCK}, and {model.name} does not "
         f"divide (tp_size {ranks}): {told}",
         fix=f"leave these as they are: engine.fp8_skip=[{modules}], or set engine.fp8=false",
     )
+
+
+def _fused_with(module: str) -> tuple[str, ...]:
+    """The parts that SGLang holds as one with ``module``, itself among them."""
+    return next((parts for parts in _FUSED if module in parts), (module,))
 
 
 def _in(each: _Side, skip: Collection[str]) -> bool:

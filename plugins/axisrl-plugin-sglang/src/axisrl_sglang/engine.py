@@ -19,6 +19,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import uuid
 from collections.abc import Collection
@@ -28,7 +29,7 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from axisrl.errors import EngineFailure, EnvironmentProblem, WeightSyncError
+from axisrl.errors import ActorGone, EngineFailure, EnvironmentProblem, WeightSyncError
 from axisrl.protocols import EnginePart, Keep
 from axisrl.runtime.chat import ChatTokenizer, load_tokenizer
 from axisrl.types import (
@@ -186,9 +187,9 @@ class SglangEngine:
             finish = result.finish_reason
             return result
         except asyncio.CancelledError:
-            if live.sent:
-                # Nobody waits for the tokens, but the next update waits for SGLang to be idle.
-                await served.process.call("abort", rid)
+            if live.sent:  # nobody waits for its tokens, but an update waits for SGLang to be idle
+                with contextlib.suppress(ActorGone):
+                    await served.process.call("abort", rid)
             raise
         finally:
             self._live.discard(live)
@@ -202,8 +203,9 @@ class SglangEngine:
         if sent := [live.rid for live in chosen if live.sent]:
             process = self._running().process
             await asyncio.gather(*(process.call("abort", rid) for rid in sent))
-        finishes = await asyncio.gather(*(live.over for live in chosen))
-        return finishes.count("abort")
+        if chosen:  # not gathered: cancelling an abort would cancel what it waits for
+            await asyncio.wait([live.over for live in chosen])
+        return sum(live.over.result() == "abort" for live in chosen)
 
     async def update_weights(self, update: WeightUpdate) -> WeightAck:
         """See :meth:`axisrl.protocols.RolloutEngine.update_weights`."""
@@ -228,7 +230,7 @@ class SglangEngine:
             ) from refused
         finally:
             self._reopen("update")
-        if any(report.changed for report in reports):
+        if any(each.changed for each in reports) or len({not each.problem for each in reports}) > 1:
             self._broken = f"weight update {update.version} went wrong half-way"
         require_served(update, reports)
         self._version, self._broken = update.version, ""
@@ -284,6 +286,7 @@ class SglangEngine:
         """End SGLang. Requests that are not over raise ``ActorGone``."""
         if self._served is not None:
             served, self._served = self._served, None
+            self._open.set()  # requests that wait here find that the process is gone
             await served.process.stop(self._config.stop_timeout_s)
 
     def _handing_over(self) -> HostProcess:

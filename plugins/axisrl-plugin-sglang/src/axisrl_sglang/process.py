@@ -143,6 +143,8 @@ class HostProcess:
                     "was ended"
                 )
                 await asyncio.to_thread(self.kill)
+            except EngineFailure:
+                continue  # it has answered
             except ActorGone:
                 return
 
@@ -160,7 +162,10 @@ class HostProcess:
         if pending is None or pending.future.done():
             return
         if answer.kind == "part" and pending.part is not None:
-            pending.part(answer.value)
+            try:
+                pending.part(answer.value)
+            except Exception as problem:  # noqa: BLE001 - one call's failure is that call's
+                pending.future.set_exception(problem)
         elif answer.kind == "done":
             pending.future.set_result(answer.value)
         elif answer.kind == "refused":
