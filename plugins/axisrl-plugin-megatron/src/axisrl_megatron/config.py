@@ -12,6 +12,7 @@ _MODELS = "it is the model's"
 _DTYPE = "it is model.dtype"
 _WEIGHTS = "weights come from the model's folder"
 _DROPOUT = "a policy under dropout is not the policy that was sampled"
+_OTHER = "a model of the families the trainer knows has no such thing"
 _ONE = "the trainer does not divide a model that way"
 OWNED = {
     "tensor_model_parallel_size": "it is trainer.tensor",
@@ -44,6 +45,20 @@ OWNED = {
     "add_bias_linear": _MODELS,
     "gated_linear_unit": _MODELS,
     "activation_func": _MODELS,
+    "softmax_scale": _MODELS,
+    "rotary_interleaved": _OTHER,
+    "no_rope_freq": _OTHER,
+    "glu_linear_offset": _OTHER,
+    "activation_func_clamp_value": _OTHER,
+    "softmax_type": _OTHER,
+    "window_size": _OTHER,
+    "window_attn_skip_freq": _OTHER,
+    "layernorm_zero_centered_gamma": _OTHER,
+    "attention_output_gate": _OTHER,
+    "multi_latent_attention": _OTHER,
+    "num_moe_experts": _OTHER,
+    "mtp_num_layers": _OTHER,
+    "gradient_accumulation_fusion": "the optimizer takes gradients from where torch puts them",
 }
 """Megatron's options that the trainer sets itself, and where to say what they should be."""
 

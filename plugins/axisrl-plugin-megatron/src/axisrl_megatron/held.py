@@ -96,16 +96,16 @@ class HeldModel:
             **architecture(self._hf),
             **given,
         }
+        tokens = self.mesh.layout.padded(self._hf.vocab_size)
+        attention, head = self._config.attention, self.spec.head
         try:
             made = TransformerConfig(**options)
+            net = PackedNet(made, self._hf, tokens, attention=attention, head=head)
         except (AssertionError, ValueError) as problem:  # Megatron raises both for bad options
             raise ConfigError(
                 f"trainer.megatron: Megatron refuses these options: {problem}",
                 fix="change or leave out the options it names",
             ) from problem
-        attention, head = self._config.attention, self.spec.head
-        tokens = self.mesh.layout.padded(self._hf.vocab_size)
-        net = PackedNet(made, self._hf, tokens, attention=attention, head=head)
         net.to(device=self.device, dtype=dtype)
         if net.score is not None:
             net.score.float()
