@@ -186,3 +186,13 @@ def test_a_path_knows_how_many_of_its_tokens_have_experts():
 
 def test_without_routing_no_token_has_experts():
     assert {place for row in conversation().rows() for place in row.experts_at.tolist()} == {-1}
+
+
+def test_a_trace_written_before_experts_were_counted_has_none():
+    blob = conversation().to_bytes()
+    size = int.from_bytes(blob[:8], "little")
+    header = blob[8 : 8 + size].replace(rb"\"routing\": 0", rb"\"routing\": null")
+    assert b"null}" in header
+    older = len(header).to_bytes(8, "little") + header + blob[8 + size :]
+    rows = Trace.from_bytes(older).rows()
+    assert {place for row in rows for place in row.experts_at.tolist()} == {-1}

@@ -298,6 +298,8 @@ def _typed(entry: dict[str, Any]) -> dict[str, Any]:
             "stop_token_ids": tuple(sampling["stop_token_ids"]),
         }
         entry["sampling"] = SamplingParams(**(sampling | tuples))
+    if "routing" in entry:  # null where a trace was written before experts were counted
+        entry["routing"] = entry["routing"] or 0
     return entry
 
 

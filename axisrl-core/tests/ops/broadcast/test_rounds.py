@@ -202,7 +202,7 @@ def test_a_follower_that_cannot_copy_is_named(world):
 def test_a_follower_that_is_gone_is_an_error_and_not_a_wait(world):
     world = world(2, timeout_s=5.0)
     world.followers[0].close()
-    with pytest.raises(WeightSyncError, match="a sender did not answer"):
+    with pytest.raises(WeightSyncError, match="sender 1 did not answer"):
         world.offer()
 
 

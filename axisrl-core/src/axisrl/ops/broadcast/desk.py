@@ -77,8 +77,7 @@ class Desk:
         """Have every follower copy its share for an offer; what each holds then. Raises
         ``ConnectionError`` naming those that cannot."""
         await self._followers_there()
-        followers = [self._followers[sender] for sender in range(1, self._senders)]
-        return await self._asked(followers, {"fill": number})
+        return await self._asked(range(1, self._senders), {"fill": number})
 
     async def place(self, offer: Offer) -> None:
         """Let receivers have it from here on."""
@@ -154,7 +153,7 @@ class Desk:
             told = common._replace(rank=rank)._asdict()
             writers[request].write(line({"round": told, "shares": layouts}))
             del self._waiting[writers[request]]
-        followers = [self._followers[sender] for sender in sending if sender]
+        followers = [sender for sender in sending if sender]
         results = await asyncio.gather(
             asyncio.to_thread(self._send, common),
             self._asked(followers, {"round": common._asdict()}),
@@ -186,21 +185,22 @@ class Desk:
             listed = ", ".join(map(str, sorted(missing)))
             raise ConnectionError(f"sender {listed} of {self._senders} never came") from None
 
-    async def _asked(self, followers: Sequence[Streams], what: Message) -> list[Message]:
+    async def _asked(self, followers: Sequence[int], what: Message) -> list[Message]:
         """Each follower's answer; a failure is raised once all have answered."""
         task = next(self._numbers)
-        for _, writer in followers:
+        streams = [self._followers[sender] for sender in followers]
+        for _, writer in streams:
             writer.write(line({**what, "task": task}))
         answers = await asyncio.gather(
             *(
                 asyncio.wait_for(_answer(reader, task), 3 * self._timeout_s)
-                for reader, _ in followers
+                for reader, _ in streams
             ),
             return_exceptions=True,
         )
-        for answer in answers:
+        for sender, answer in zip(followers, answers, strict=True):
             if isinstance(answer, BaseException):
-                raise ConnectionError(f"a sender did not answer: {answer!r}") from answer
+                raise ConnectionError(f"sender {sender} did not answer: {answer!r}") from answer
             if "problem" in answer:
                 raise ConnectionError(answer["problem"])
         return [answer for answer in answers if not isinstance(answer, BaseException)]
