@@ -37,10 +37,10 @@ class Mesh:
         """Set the layout for this process, or use it where it is set; ``ranks`` are None of a model
         that is alone.
 
-        Raises ``EnvironmentProblem`` while a model uses another layout, and ``RankLost`` when a
-        rank does not come.
+        Raises ``EnvironmentProblem`` while a model uses another layout or several ranks, and
+        ``RankLost`` when a rank does not come.
         """
-        if _users and layout not in _users:
+        if _users and (layout not in _users or layout.world > 1):
             raise EnvironmentProblem(
                 f"this process trains a model over {next(iter(_users))}, so none over {layout}",
                 fix="place them in processes of their own: placement.kind ray",

@@ -41,7 +41,7 @@ def axisrl_config_resolved(config: RunConfig) -> Iterable[ConfigProblem]:
         if "trainer" in config.needs and ranks % tensor:
             yield ConfigProblem(
                 path=f"{path}.tensor",
-                message=f"{path}.tensor {tensor} does not divide placement.trainer_ranks {ranks}: "
+                message=f"{tensor} does not divide placement.trainer_ranks {ranks}: "
                 f"{ranks} / {tensor} leaves {ranks % tensor}",
                 fix=f"set placement.trainer_ranks to a multiple of {tensor}",
             )
