@@ -307,6 +307,7 @@ def local_ray(tmp_path_factory):
     ray = pytest.importorskip("ray", reason="the extra axisrl-core[ray] is not installed")
     spill = tmp_path_factory.mktemp("spill")
     ray.init(
+        address="local",  # not one that another test process has just started
         num_cpus=2,
         num_gpus=2,
         include_dashboard=False,
