@@ -18,25 +18,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from axisrl.config.load import LoadedConfig, RunRequest, load_run
 from axisrl.plugins.manager import PluginManager
 from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.chat import Conversation
 from axisrl.runtime.rollout import RolloutActor, RolloutRequest
-from axisrl.types import (
-    BuildContext,
-    GenerateResult,
-    Message,
-    ModelSpec,
-    Observation,
-    SamplingParams,
-    Task,
-)
+from axisrl.types import BuildContext, GenerateResult, ModelSpec, SamplingParams, Task
 from axisrl_sglang.config import EngineConfig
 from axisrl_sglang.engine import SglangEngine
 from report import Spread, markdown_row, short, today, versions
 from sglang_parts import PORTABLE, SHAPES, shaped_folder
 from sglang_raw_host import Done, Job
+from sums_env import Sums, SumsConfig
 
 ENV = Path(__file__).parent / "sums_env.py"
 RUN = {
@@ -147,9 +142,10 @@ async def _side_by_side(
     """Tokens a second of SGLang alone and of the whole path, ``repeat`` times after a short one."""
     with tempfile.TemporaryDirectory() as folder:
         actor = _actor(engine, model, load, Path(folder))
+        jobs = await _jobs(actor, load)
         raws, ours = [], []
         for each in [replace(load, rollouts=load.concurrency), *[load] * repeat]:
-            done = await engine.raw(_jobs(actor, each), each.concurrency)
+            done = await engine.raw(jobs[: each.rollouts], each.concurrency)
             whole = await _whole(actor, each)
             _require_alike(done, whole)
             raws.append(done.sampled / done.seconds)
@@ -202,33 +198,30 @@ def _actor(engine: SglangEngine, model: ModelSpec, load: Load, work: Path) -> Ro
     return RolloutActor(boot, None, {"engine": [Direct(engine)]})
 
 
-def _jobs(actor: RolloutActor, load: Load) -> list[Job]:
+async def _jobs(actor: RolloutActor, load: Load) -> list[Job]:
     """What the whole path will send, without the sampled tokens."""
-    tokenizer = actor.services["tokenizer"]
-    jobs = []
-    for number, tokens in enumerate(load.lengths()):
-        asks = Message(role="user", content=_sum(number)["question"])
-        conversation = Conversation(tokenizer)
-        conversation.observe(
-            Observation(messages=(Message(role="system", content="Solve the sum."), asks))
-        )
-        for _ in range(load.turns - 1):
-            conversation.act(_any_answer(), SamplingParams(), 0)
-            conversation.observe(Observation(messages=(asks,)))
-        nodes = [node.ids.tolist() for node in conversation.trace if node.kind != "sampled"]
-        jobs.append(Job(nodes[0], nodes[1:], tokens))
-    return jobs
-
-
-def _any_answer() -> GenerateResult:
-    import numpy as np
-
-    return GenerateResult(
+    answer = GenerateResult(
         ids=np.full(1, 10, np.int32),
         logprobs=np.zeros(1, np.float32),
         versions=np.zeros(1, np.int32),
         finish_reason="length",
     )
+    jobs = []
+    for number, tokens in enumerate(load.lengths()):
+        env = Sums(SumsConfig(turns=load.turns), BuildContext(run_dir=actor.boot.run_dir))
+        conversation = Conversation(actor.services["tokenizer"])
+        observation = await env.reset(_task(number))
+        while observation is not None:
+            conversation.observe(observation)
+            action = conversation.act(answer, SamplingParams(), 0)
+            observation = (await env.step(action)).observation
+        nodes = [node.ids.tolist() for node in conversation.trace if node.kind != "sampled"]
+        jobs.append(Job(nodes[0], nodes[1:], tokens))
+    return jobs
+
+
+def _task(number: int) -> Task:
+    return Task(id=str(number), data=_sum(number))
 
 
 async def _whole(actor: RolloutActor, load: Load) -> Done:
@@ -236,7 +229,7 @@ async def _whole(actor: RolloutActor, load: Load) -> Done:
     requests = [
         RolloutRequest(
             stream="train",
-            task=Task(id=str(number), data=_sum(number)),
+            task=_task(number),
             group=number,
             member=0,
             sampling=replace(sampling, max_tokens=tokens),

@@ -65,18 +65,7 @@ def make_trainer(tmp_path):
     from axisrl_megatron.config import MegatronConfig
     from axisrl_megatron.trainer import MegatronTrainer
 
-    made = []
-
-    def make(spec, *, total_steps=10, seed=0, **options):
-        context = BuildContext(run_dir=tmp_path, seed=seed)
-        trainer = MegatronTrainer(MegatronConfig(**{"lr": 1e-2, **options}), context)
-        trainer.start(spec, total_steps)
-        made.append(trainer)
-        return trainer
-
-    yield make
-    for trainer in made:
-        trainer.stop()
+    yield from starting(MegatronTrainer, MegatronConfig, tmp_path)
 
 
 @pytest.fixture
@@ -85,11 +74,15 @@ def make_local(tmp_path):
     from axisrl_local.trainer import LocalTrainer
     from axisrl_local.trainer_config import TrainerConfig
 
+    yield from starting(LocalTrainer, TrainerConfig, tmp_path)
+
+
+def starting(trainer_class, config_class, run_dir):
     made = []
 
     def make(spec, *, total_steps=10, seed=0, **options):
-        context = BuildContext(run_dir=tmp_path, seed=seed)
-        trainer = LocalTrainer(TrainerConfig(**{"lr": 1e-2, **options}), context)
+        context = BuildContext(run_dir=run_dir, seed=seed)
+        trainer = trainer_class(config_class(**{"lr": 1e-2, **options}), context)
         trainer.start(spec, total_steps)
         made.append(trainer)
         return trainer

@@ -52,13 +52,14 @@ class RowParams(PackedSeqParams):  # type: ignore[misc]
         return self.rows
 
 
-class RowAttention(nn.Module):
-    """Causal attention inside each row (:mod:`axisrl.ops.row_attention`)."""
+class CoreAttention(nn.Module):
+    """What core attentions over packed rows have in common: how Megatron calls them. A subclass
+    says what a token sees in :meth:`attend`."""
 
     def __init__(self, config: TransformerConfig, layer_number: int, **options: Any) -> None:
         """``options`` are what Megatron gives every core attention; of them the scale is used."""
         super().__init__()
-        self._scale: float | None = options.get("softmax_scale")
+        self.scale: float | None = options.get("softmax_scale")
 
     def forward(
         self,
@@ -71,5 +72,21 @@ class RowAttention(nn.Module):
         """(N, 1, H * D)."""
         params: RowParams = options["packed_seq_params"]
         query, key, value = (x.permute(1, 2, 0, 3) for x in (query_N1HD, key_N1KD, value_N1KD))
-        found_1NHD = row_attention((query, key, value), params.layout, scale=self._scale)
-        return found_1NHD.flatten(2).transpose(0, 1)
+        return self.attend(query, key, value, params).flatten(2).transpose(0, 1)
+
+    def attend(
+        self, query_1HND: Tensor, key_1KND: Tensor, value_1KND: Tensor, params: RowParams
+    ) -> Tensor:
+        """(1, N, H, D)."""
+        raise NotImplementedError
+
+
+class RowAttention(CoreAttention):
+    """Causal attention inside each row (:mod:`axisrl.ops.row_attention`)."""
+
+    def attend(
+        self, query_1HND: Tensor, key_1KND: Tensor, value_1KND: Tensor, params: RowParams
+    ) -> Tensor:
+        """(1, N, H, D)."""
+        projected = (query_1HND, key_1KND, value_1KND)
+        return row_attention(projected, params.layout, scale=self.scale)

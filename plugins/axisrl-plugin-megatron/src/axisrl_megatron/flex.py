@@ -14,41 +14,28 @@ from functools import cache
 from typing import Any
 
 import torch
-from megatron.core.transformer import TransformerConfig
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-from axisrl_megatron.attention import RowParams
+from axisrl_megatron.attention import CoreAttention, RowParams
 
 
-class FlexRowAttention(nn.Module):
+class FlexRowAttention(CoreAttention):
     """Causal attention inside each row, by torch's FlexAttention."""
 
-    def __init__(self, config: TransformerConfig, layer_number: int, **options: Any) -> None:
-        """``options`` are what Megatron gives every core attention; of them the scale is used."""
-        super().__init__()
-        self._scale: float | None = options.get("softmax_scale")
-
-    def forward(
-        self,
-        query_N1HD: Tensor,
-        key_N1KD: Tensor,
-        value_N1KD: Tensor,
-        attention_mask: None,
-        **options: Any,
+    def attend(
+        self, query_1HND: Tensor, key_1KND: Tensor, value_1KND: Tensor, params: RowParams
     ) -> Tensor:
-        """(N, 1, H * D)."""
-        params: RowParams = options["packed_seq_params"]
-        query, key, value = (x.permute(1, 2, 0, 3) for x in (query_N1HD, key_N1KD, value_N1KD))
-        found_1HND: Tensor = _kernel(query.is_cuda)(
-            query,
-            key,
-            value,
-            block_mask=_mask(params, query.device),
-            scale=self._scale,
-            enable_gqa=query.shape[1] != key.shape[1],
+        """(1, N, H, D)."""
+        found_1HND: Tensor = _kernel(query_1HND.is_cuda)(
+            query_1HND,
+            key_1KND,
+            value_1KND,
+            block_mask=_mask(params, query_1HND.device),
+            scale=self.scale,
+            enable_gqa=query_1HND.shape[1] != key_1KND.shape[1],
         )
-        return found_1HND.permute(2, 0, 1, 3).flatten(2)
+        return found_1HND.transpose(1, 2)
 
 
 @cache

@@ -179,7 +179,7 @@ class SglangEngine:
         self._live.add(live)
         finish: FinishReason = "abort"
         try:
-            if self._open.is_set() or await self._let_in(live):
+            if await self._let_in(live):
                 live.sent = True
                 result = await self._answer(request, self._ask(request, rid, served), served)
             else:
