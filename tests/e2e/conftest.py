@@ -46,10 +46,14 @@ class Command:
 
     def __init__(self, warm, arguments, environment, output):
         self._warm, self._output = warm, output
+        self._code = None
         self._pid = warm.ask("start", list(arguments), environment, str(output))
 
     def poll(self):
-        return self._warm.ask("poll", self._pid)
+        """Exit code once it has ended, as often as it is asked for."""
+        if self._code is None:
+            self._code = self._warm.ask("poll", self._pid)
+        return self._code
 
     def kill(self):
         os.kill(self._pid, signal.SIGKILL)

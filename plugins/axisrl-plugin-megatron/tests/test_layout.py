@@ -17,6 +17,21 @@ def test_what_the_sizes_leave_is_data_parallel():
     assert (layout.data, layout.world) == (2, 16)
 
 
+def test_ranks_are_numbered_tensor_first_then_context_data_and_stages():
+    layout = Layout.over(16, tensor=2, pipeline=2, context=2)
+    at = [layout.place(rank) for rank in range(layout.world)]
+    assert [(one.tensor, one.context) for one in at[:4]] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    assert [one.data for one in at[:8]] == [0] * 4 + [1] * 4
+    assert [one.stage for one in at] == [0] * 8 + [1] * 8
+
+
+def test_one_rank_of_the_last_stage_speaks_for_each_share():
+    layout = Layout.over(16, tensor=2, pipeline=2, context=2)
+    shares = [layout.share(rank) for rank in range(layout.world)]
+    assert [rank for rank, share in enumerate(shares) if share.speaks] == [8, 12]
+    assert [share.index for share in shares] == ([0] * 4 + [1] * 4) * 2
+
+
 def test_a_world_that_the_sizes_do_not_divide_is_refused_with_the_arithmetic():
     message = "6 trainer ranks cannot be divided into tensor 2 x pipeline 2 x context 1 = 4"
     with pytest.raises(ConfigError, match=message) as problem:

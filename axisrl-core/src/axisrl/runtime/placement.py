@@ -175,7 +175,9 @@ class RayPlacement:
                 )
             except (ConnectionError, RuntimeError, ValueError) as problem:
                 raise EnvironmentProblem(
-                    f"Ray did not start: {problem}", fix="check placement.address and `ray status`"
+                    f"Ray did not start: {problem}",
+                    fix="check placement.address and `ray status`; set RAY_AUTH_MODE=token for a "
+                    "cluster that asks for one, as Ray 2.60's do where ~/.ray/auth_token exists",
                 ) from problem
 
     async def reserve(self, groups: Mapping[str, ResourceGroup]) -> None:

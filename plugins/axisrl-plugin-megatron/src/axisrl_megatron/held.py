@@ -170,7 +170,7 @@ class HeldModel:
         shard = None
         if self.mesh.layout.tensor > 1:
             hidden_MH = self.net.to_parts(hidden_MH)
-            start = len(weight_VH) * self.mesh.tensor_rank
+            start = len(weight_VH) * self.mesh.place.tensor
             shard = VocabularyShard(start, len(weight_VH), self.mesh.tensor_group)
             weight_VH = weight_VH[: self._hf.vocab_size - start]
         labels_M = tokens.labels_M

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from axisrl.errors import ConfigError
+from axisrl.types import Share
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +24,16 @@ class ModelShape:
     vocabulary: int
     experts: int = 0
     """0 for a dense model."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Indices of a rank, one a dimension."""
+
+    tensor: int
+    context: int
+    data: int
+    stage: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +68,21 @@ class Layout:
     def world(self) -> int:
         """Processes."""
         return self.tensor * self.pipeline * self.context * self.data
+
+    def place(self, rank: int) -> Place:
+        """Where a rank is: tensor changes fastest, then context, data, pipeline (Megatron's
+        order)."""
+        rest, tensor = divmod(rank, self.tensor)
+        rest, context = divmod(rest, self.context)
+        stage, data = divmod(rest, self.data)
+        return Place(tensor=tensor, context=context, data=data, stage=stage)
+
+    def share(self, rank: int) -> Share:
+        """What a rank gets of the batches. The last stage has what a share computed, so a rank of
+        it speaks."""
+        at = self.place(rank)
+        first = at.tensor == at.context == 0
+        return Share(index=at.data, count=self.data, speaks=first and at.stage == self.pipeline - 1)
 
     def padded(self, vocabulary: int) -> int:
         """So many tokens that ``tensor`` divides them."""

@@ -1,7 +1,6 @@
 """Mesh: the processes that train a model together, and the groups in which Megatron keeps them.
 
-1. Ranks are numbered tensor first: those that share a model's layers follow one another, and have
-   the same share of the batches.
+1. :class:`axisrl_megatron.layout.Layout` says where a rank is; Megatron numbers them the same way.
 2. Megatron holds its groups in module variables, one layout a process. So they are made by the
    first model of a process and given up after the last; models with another layout are refused.
 
@@ -25,11 +24,6 @@ _users: dict[Layout, int] = {}
 """How many models use the layout that is set; at most one layout."""
 
 
-def share_of(layout: Layout, rank: int) -> Share:
-    """What a rank gets of the batches."""
-    return Share(index=rank // layout.tensor, count=layout.data, speaks=rank % layout.tensor == 0)
-
-
 class Mesh:
     """This process's membership, for one model."""
 
@@ -47,18 +41,14 @@ class Mesh:
             )
         self.layout = layout
         self.rank = 0 if ranks is None else ranks.rank
+        self.place = layout.place(self.rank)
         self._group = _start(layout, ranks) if not _users else None
         _users[layout] = _users.get(layout, 0) + 1
 
     @property
     def share(self) -> Share:
         """What this rank gets of the batches."""
-        return share_of(self.layout, self.rank)
-
-    @property
-    def tensor_rank(self) -> int:
-        """Which part of each layer this rank has."""
-        return self.rank % self.layout.tensor
+        return self.layout.share(self.rank)
 
     @property
     def tensor_group(self) -> Any:
@@ -77,12 +67,13 @@ class Mesh:
         return [one] if self._group is None else self._group.gather(one)
 
     def sum_over_data(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each by its sum over the shares; ranks that have the same part of the model get
-        the same bits."""
+        """Replace each by its sum over the shares, and over the ranks that divide a share's tokens;
+        ranks that have the same part of the model get the same bits."""
         from megatron.core import parallel_state
 
-        if self._group is not None and self.layout.data > 1:
-            self._group.sum_(tensors, parallel_state.get_data_parallel_group())
+        if self._group is not None and self.layout.data * self.layout.context > 1:
+            group = parallel_state.get_data_parallel_group(with_context_parallel=True)
+            self._group.sum_(tensors, group)
 
     def sum_over_parts(self, tensors: Sequence[Tensor]) -> None:
         """Replace each by its sum over the ranks that share the layers."""
@@ -119,6 +110,12 @@ def _start(layout: Layout, ranks: Ranks | None) -> RankGroup | None:
     else:
         group = RankGroup(ranks, backend)
     parallel_state.initialize_model_parallel(
-        tensor_model_parallel_size=layout.tensor, create_gloo_process_groups=False
+        tensor_model_parallel_size=layout.tensor,
+        pipeline_model_parallel_size=layout.pipeline,
+        virtual_pipeline_model_parallel_size=layout.virtual if layout.virtual > 1 else None,
+        context_parallel_size=layout.context,
+        expert_model_parallel_size=layout.expert,
+        expert_tensor_parallel_size=layout.expert_tensor,
+        create_gloo_process_groups=False,
     )
     return group

@@ -46,7 +46,7 @@ from axisrl_megatron.checkpoint import FrozenState, TrainerState
 from axisrl_megatron.config import MegatronConfig
 from axisrl_megatron.held import HeldModel
 from axisrl_megatron.layout import Layout
-from axisrl_megatron.mesh import Mesh, share_of
+from axisrl_megatron.mesh import Mesh
 from axisrl_megatron.received import FrozenReceiver
 
 
@@ -80,7 +80,7 @@ class MegatronTrainer:
         """See the protocol. Raises ``ConfigError`` for a number of ranks that ``tensor`` does not
         divide."""
         self._ranks = ranks
-        return share_of(self._layout(ranks.size), ranks.rank)
+        return self._layout(ranks.size).share(ranks.rank)
 
     def _layout(self, world: int) -> Layout:
         return Layout.over(world, tensor=self._config.tensor)

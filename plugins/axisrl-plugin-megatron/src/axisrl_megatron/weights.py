@@ -81,7 +81,7 @@ class NetWeights:
             missing = self._mesh.layout.padded(self._vocabulary) - self._vocabulary
             tensor = torch.nn.functional.pad(tensor, (0, 0, 0, missing))
         length = tensor.shape[axis] // size
-        return tensor.narrow(axis, length * self._mesh.tensor_rank, length)
+        return tensor.narrow(axis, length * self._mesh.place.tensor, length)
 
     def _whole(self, part: Tensor, rule: Rule) -> Tensor:
         size, axis = self._mesh.layout.tensor, rule.axis
