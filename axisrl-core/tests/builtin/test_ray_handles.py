@@ -95,14 +95,14 @@ def test_a_store_whose_processes_died_is_lost_and_says_so(tmp_path, local_ray):
     handle = asyncio.run(store.put(np.zeros(3), owner="driver"))
     ray.kill(store._directory)  # the holders end with it
 
-    async def stats():
-        while True:
-            await store.stats()
+    async def again_and_again(ask, *arguments):
+        while True:  # the directory ends first, then the holders
+            await ask(*arguments)
 
     with pytest.raises(StoreLost, match="core/ray is gone"):
-        asyncio.run(stats())
+        asyncio.run(again_and_again(store.stats))
     with pytest.raises(StoreLost, match=handle.key):
-        asyncio.run(store.get(handle))
+        asyncio.run(again_and_again(store.get, handle))
     with pytest.raises(StoreLost, match="core/ray is gone on node"):
         asyncio.run(store.put(np.zeros(3), owner="driver"))
     asyncio.run(store.close())
