@@ -216,6 +216,7 @@ def test_a_checkpoint_continues_bit_for_bit_and_has_no_layout(pair, make_model, 
     saved.mkdir()
     first = job_of(spec, tmp_path, options, steps=2)
     pair.learn(first | {"save": saved})
+    assert len(list((saved / "optimizer").iterdir())) == options.get("tensor", 1)
     again = first | {"load": saved}
     resumed, once_more = pair.learn(again), pair.learn(again)
     whole = pair.learn(first | {"steps": 4})

@@ -177,7 +177,7 @@ def test_a_checkpoint_names_everything_as_hugging_face_does(make_model, make_tra
     step(trainer, spec)
     trainer.save(tmp_path)
     names = set(load_file(spec.path / "model.safetensors"))
-    with safe_open(tmp_path / "optimizer.safetensors", framework="pt") as file:
+    with safe_open(tmp_path / "optimizer" / "00000.safetensors", framework="pt") as file:
         found = set(file.keys())
     assert {name.removeprefix("exp_avg/") for name in found if name.startswith("exp_avg/")} == names
     assert set(load_file(tmp_path / "model" / "model.safetensors")) == names
@@ -194,6 +194,14 @@ def test_a_damaged_checkpoint_is_told(make_model, make_trainer, tmp_path):
         trainer.load(tmp_path)
     counters.unlink()
     with pytest.raises(CheckpointError, match="cannot be loaded"):
+        trainer.load(tmp_path)
+
+
+def test_a_checkpoint_that_lacks_a_file_is_told(make_model, make_trainer, tmp_path):
+    trainer = make_trainer(make_model())
+    trainer.save(tmp_path)
+    (tmp_path / "optimizer" / "00000.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="optimizer has 0 of 1 files"):
         trainer.load(tmp_path)
 
 

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from axisrl.errors import EnvironmentProblem
 from axisrl_megatron.layout import Layout, ModelShape
-from axisrl_megatron.weights import FolderTensors, NetWeights
+from axisrl_megatron.weights import FolderTensors, NetWeights, write_parts
 
 SHAPE = ModelShape(layers=1, heads=1, key_value_heads=1, intermediate=3, vocabulary=9)
 FC1 = "decoder.layers.0.mlp.linear_fc1.weight"
@@ -35,7 +35,12 @@ def net():
 
 @pytest.fixture
 def weights(net):
-    return NetWeights(net, 4, SHAPE, SimpleNamespace(layout=Layout()))
+    return weights_of(net, Layout())
+
+
+def weights_of(net, layout, rank=0):
+    mesh = SimpleNamespace(layout=layout, place=layout.place(rank))
+    return NetWeights(net, 4, SHAPE, mesh)
 
 
 def test_what_was_loaded_comes_back_under_its_names(weights):
@@ -60,9 +65,47 @@ def test_a_tensor_of_another_shape_is_refused(weights):
 
 def test_other_tensors_of_parameters_get_the_same_names(weights):
     moments = {FC1: torch.arange(12.0).view(6, 2)}
-    pieces = {piece.name: piece.tensor for piece in weights.pieces(moments)}
-    assert pieces.keys() == {GATE, UP}
-    assert torch.equal(weights.joined(FC1, pieces.__getitem__), moments[FC1])
+    parts = {part.name: part.tensor for part in weights.parts(moments)}
+    assert parts.keys() == {GATE, UP}
+    assert torch.equal(weights.joined(FC1, parts.__getitem__), moments[FC1])
+
+
+PAIR = Layout(tensor=2)
+EMBEDDING = "embedding.word_embeddings.weight"
+
+
+@pytest.fixture
+def parts_of_two(tmp_path):
+    """A folder of what two ranks hold of three tensors, the last of 9 tokens padded to 10; and
+    the tensors."""
+    whole = {GATE: torch.rand(4, 2), UP: torch.rand(4, 2), "model.norm.weight": torch.rand(2)}
+    embedding = torch.rand(9, 2)
+    padded = torch.cat([embedding, torch.zeros(1, 2)])
+    for rank in range(2):
+        net = Net()
+        net.parameters[EMBEDDING] = torch.nn.Parameter(padded.chunk(2)[rank])
+        tensors = {
+            FC1: torch.cat([whole[name].chunk(2)[rank] for name in (GATE, UP)]),
+            NORM: whole["model.norm.weight"],
+            EMBEDDING: padded.chunk(2)[rank],
+        }
+        parts = weights_of(net, PAIR, rank).parts(tensors)
+        write_parts(tmp_path / f"{rank}.safetensors", parts, {f"more/{rank}": torch.ones(1)})
+    return tmp_path, whole | {"model.embed_tokens.weight": embedding}
+
+
+def test_parts_that_ranks_wrote_are_read_as_one_tensor(parts_of_two):
+    path, whole = parts_of_two
+    with FolderTensors(path) as folder:
+        assert set(folder.names) == {*whole, "more/0", "more/1"}
+        assert all(torch.equal(folder(name), whole[name]) for name in whole)
+
+
+def test_a_part_that_is_missing_before_another_is_told(parts_of_two):
+    path, _ = parts_of_two
+    (path / "0.safetensors").unlink()
+    with FolderTensors(path) as folder, pytest.raises(ValueError, match="lacks a part: 0 to 2"):
+        folder(GATE)
 
 
 def test_parameters_are_found_by_all_their_tensors(weights):

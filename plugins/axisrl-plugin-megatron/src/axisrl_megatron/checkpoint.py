@@ -2,34 +2,33 @@
 
 ::
 
-    <path>/model/                  weights, config and tokenizer: a folder transformers loads
-    <path>/optimizer.safetensors   moments and float32 master weights by Hugging Face names, states
-                                   of torch's generators
-    <path>/trainer.json            format, steps taken, updates applied
+    <path>/model/                      weights, config and tokenizer: a folder transformers loads
+    <path>/optimizer/00000.safetensors what rank 0 has of the moments and float32 master weights, by
+                                       Hugging Face names, and states of torch's generators
+    <path>/trainer.json                format, steps taken, updates applied, files of the optimizer
 
-Of a frozen model there is the folder alone. Ranks put their parts together and rank 0 writes, so a
-checkpoint has no layout: any number of ranks can load it. It does not make the folder durable or
-mark it finished: the core's checkpoint does.
+Of a frozen model there is the folder alone. Each rank that has a part of the model writes its part
+and says where it lies, so a checkpoint has no layout: any number of ranks can load it. It does not
+make the folder durable or mark it finished: the core's checkpoint does.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from axisrl.ops.adamw import Optimizer
 from axisrl.ops.generators import Generators
 from axisrl.ops.state_files import read_counters, reading, write_counters, writing
 from axisrl_megatron.held import HeldModel
-from axisrl_megatron.weights import FolderTensors
+from axisrl_megatron.weights import FolderTensors, Part, Source, write_parts
 
 _FORMAT = 1
-_MODEL, _TENSORS = "model", "optimizer.safetensors"
+_MODEL, _OPTIMIZER = "model", "optimizer"
 _GENERATORS = "rng"
 
 
@@ -41,30 +40,51 @@ class TrainerState(NamedTuple):
     generators: Generators
 
     def save(self, path: Path) -> None:
-        """Write everything into ``path``. Raises ``OSError`` when the disk refuses."""
-        counters = {"steps": self.optimizer.steps, "updates": self.optimizer.updates}
+        """Write this rank's part into ``path``. Raises ``OSError`` when the disk refuses."""
         weights = self.model.weights()
-        tensors = _renamed(self.model, self.optimizer.tensors())
-        if self.model.mesh.rank != 0:
-            return
+        mesh, first = self.model.mesh, self.model.mesh.rank == 0
         with writing():
-            self.model.export(path / _MODEL, weights)
-            save_file(tensors | self.generators.tensors(), path / _TENSORS)
-        write_counters(path, _FORMAT, counters)
+            if first:
+                self.model.export(path / _MODEL, weights)
+            if mesh.place.data == mesh.place.context == 0:
+                (path / _OPTIMIZER).mkdir(exist_ok=True)
+                file = path / _OPTIMIZER / f"{mesh.rank:05}.safetensors"
+                write_parts(file, self._parts(), self.generators.tensors() if first else {})
+        if first:
+            counters = {"steps": self.optimizer.steps, "updates": self.optimizer.updates}
+            write_counters(path, _FORMAT, counters | {"files": mesh.layout.parts})
+
+    def _parts(self) -> Iterator[Part]:
+        for kind, tensors in _by_kind(self.optimizer.tensors()).items():
+            for part in self.model.parts(tensors):
+                yield part._replace(name=f"{kind}/{part.name}")
 
     def load(self, path: Path) -> None:
         """Put back what :meth:`save` wrote. Raises ``CheckpointError`` when it does not fit the
         model or is damaged."""
         with reading(path):
             counters = read_counters(path, _FORMAT)
+            there = len(list((path / _OPTIMIZER).glob("*.safetensors")))
+            if there != counters["files"]:
+                raise ValueError(f"{_OPTIMIZER} has {there} of {counters['files']} files")
             _load_model(self.model, path)
-            tensors = load_file(path / _TENSORS)
-            self.optimizer.restore(
-                _named_back(self.model, tensors),
-                steps=counters["steps"],
-                updates=counters["updates"],
-            )
-            self.generators.restore(tensors)
+            with FolderTensors(path / _OPTIMIZER) as folder:
+                self.optimizer.restore(
+                    self._found(folder), steps=counters["steps"], updates=counters["updates"]
+                )
+                self.generators.restore(
+                    {name: folder(name) for name in folder.names if name.startswith(_GENERATORS)}
+                )
+
+    def _found(self, folder: FolderTensors) -> dict[str, Tensor]:
+        """The optimizer's tensors, shaped as this rank's parameters."""
+        found = {}
+        for kind in {name.partition("/")[0] for name in folder.names} - {_GENERATORS}:
+            names = [name.removeprefix(f"{kind}/") for name in folder.names]
+            source = _source(folder, kind)
+            for parameter in self.model.parameters_of(names):
+                found[f"{kind}/{parameter}"] = self.model.named_back(parameter, source)
+        return found
 
 
 class FrozenState(NamedTuple):
@@ -89,29 +109,14 @@ def _load_model(model: HeldModel, path: Path) -> None:
         model.load(folder)
 
 
-def _renamed(model: HeldModel, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Optimizer state ``<kind>/<parameter>`` by Hugging Face names."""
+def _source(folder: FolderTensors, kind: str) -> Source:
+    return lambda name: folder(f"{kind}/{name}")
+
+
+def _by_kind(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """Optimizer state ``<kind>/<parameter>`` as kind -> parameter -> tensor."""
     kinds: dict[str, dict[str, Tensor]] = defaultdict(dict)
     for name, tensor in tensors.items():
         kind, _, parameter = name.partition("/")
         kinds[kind][parameter] = tensor
-    return {
-        f"{kind}/{name}": tensor.contiguous()
-        for kind, ofkind in kinds.items()
-        for name, tensor in model.renamed(ofkind).items()
-    }
-
-
-def _named_back(model: HeldModel, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Inverse of :func:`_renamed`."""
-    found = {}
-    for kind in {name.partition("/")[0] for name in tensors} - {_GENERATORS}:
-        prefix = f"{kind}/"
-        ofkind = {
-            name.removeprefix(prefix): tensor
-            for name, tensor in tensors.items()
-            if name.startswith(prefix)
-        }
-        for parameter in model.parameters_of(ofkind):
-            found[f"{kind}/{parameter}"] = model.named_back(parameter, ofkind)
-    return found
+    return kinds

@@ -31,7 +31,7 @@ from axisrl_megatron.arguments import checked
 from axisrl_megatron.config import MegatronConfig
 from axisrl_megatron.families import architecture, head_size, read_config, shape_of
 from axisrl_megatron.mesh import Mesh
-from axisrl_megatron.weights import FolderTensors, NetWeights, Source
+from axisrl_megatron.weights import FolderTensors, NetWeights, Part, Source
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _HEAD = frozenset({"score.weight", "score.bias"})
@@ -149,17 +149,17 @@ class HeldModel:
         if missing := self._weights.load(source):
             raise KeyError(missing[0])
 
-    def renamed(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What belongs to parameters (moments, master weights), by Hugging Face names."""
-        return {piece.name: piece.tensor for piece in self._weights.pieces(tensors)}
+    def parts(self, tensors: Mapping[str, Tensor]) -> Iterator[Part]:
+        """This rank's part of what belongs to parameters (moments, master weights)."""
+        return self._weights.parts(tensors)
 
     def parameters_of(self, tensors: Collection[str]) -> list[str]:
         """Names of the parameters whose tensors are all among ``tensors``."""
         return self._weights.made_of(tensors)
 
-    def named_back(self, parameter: str, tensors: Mapping[str, Tensor]) -> Tensor:
-        """Inverse of :meth:`renamed`, for one parameter. Raises ``KeyError``."""
-        return self._weights.joined(parameter, tensors.__getitem__)
+    def named_back(self, parameter: str, source: Source) -> Tensor:
+        """Inverse of :meth:`parts`, for one parameter. Raises ``KeyError``."""
+        return self._weights.joined(parameter, source)
 
     def logprobs(self, tokens: TokenBatch, *, entropy: bool = False) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies (0 unless asked for) of the trained tokens, (M,)."""

@@ -69,6 +69,11 @@ class Layout:
         """Processes."""
         return self.tensor * self.pipeline * self.context * self.data
 
+    @property
+    def parts(self) -> int:
+        """Ranks that have something of a model which no other has: those of the first share."""
+        return self.tensor * self.pipeline
+
     def place(self, rank: int) -> Place:
         """Where a rank is: tensor changes fastest, then context, data, pipeline (Megatron's
         order)."""

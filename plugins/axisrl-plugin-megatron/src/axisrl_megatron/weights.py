@@ -1,18 +1,22 @@
 """A net's weights in Hugging Face names: from a folder's files or given tensors, and back.
 
 Files are read a tensor at a time, by every rank. On the way back, ranks that share the layers put
-their parts together, a tensor at a time: all of them must go through the same tensors.
+their parts together, a tensor at a time: all of them must go through the same tensors. Into files
+that only a trainer reads, each rank writes its own parts (:class:`Part`), and says where they lie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+import json
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, distributed
 
 from axisrl.errors import EnvironmentProblem
@@ -20,16 +24,18 @@ from axisrl_megatron.layout import ModelShape
 from axisrl_megatron.mesh import Mesh
 from axisrl_megatron.rules import Rule, rule_of
 
+_PLACES = "places"
 Source = Callable[[str], Tensor]
 """Hugging Face name -> tensor. Raises ``KeyError`` for one that is not there."""
 
 
-class Piece(NamedTuple):
-    """A Hugging Face tensor that is part of a parameter."""
+class Part(NamedTuple):
+    """What one rank has of a Hugging Face tensor: from ``start`` on, along ``axis``."""
 
     name: str
-    parameter: str
     tensor: Tensor
+    axis: int
+    start: int
 
 
 class NetWeights:
@@ -42,19 +48,32 @@ class NetWeights:
         self._parameters: dict[str, torch.nn.Parameter] = dict(net.named_parameters())
         self._rules: dict[str, Rule] = {name: rule_of(name, head_size) for name in self._parameters}
 
-    def pieces(self, tensors: Mapping[str, Tensor] | None = None) -> Iterator[Piece]:
-        """Every tensor, in the order of the net; of ``tensors``, which have the parameters' names
-        and shapes, in their place."""
-        for name, value in (self._parameters if tensors is None else tensors).items():
+    def parts(self, tensors: Mapping[str, Tensor]) -> Iterator[Part]:
+        """This rank's of ``tensors``, which have the parameters' names and shapes; of what is whole
+        on several ranks, the first one's."""
+        at = self._mesh.place.tensor
+        for name, value in tensors.items():
             rule = self._rules[name]
-            for piece, tensor in zip(
-                rule.names, rule.split(value.detach(), self._groups), strict=True
-            ):
-                yield Piece(piece, name, self._whole(tensor, rule))
+            if rule.axis is None and at:
+                continue
+            for piece, tensor in zip(rule.names, rule.split(value, self._groups), strict=True):
+                axis = rule.axis or 0
+                start = at * tensor.shape[axis]
+                if rule.vocabulary:
+                    tensor = tensor[: self._vocabulary - start]
+                yield Part(piece, tensor, axis, start)
 
     def named(self) -> dict[str, Tensor]:
-        """Hugging Face name -> tensor."""
-        return {piece.name: piece.tensor for piece in self.pieces()}
+        """Hugging Face name -> tensor, whole, in the order of the net."""
+        return {
+            name: self._whole(tensor, rule)
+            for parameter, rule in self._rules.items()
+            for name, tensor in zip(
+                rule.names,
+                rule.split(self._parameters[parameter].detach(), self._groups),
+                strict=True,
+            )
+        }
 
     def made_of(self, names: Collection[str]) -> list[str]:
         """Parameters whose tensors are all among ``names``."""
@@ -120,11 +139,15 @@ class FolderTensors:
     def __init__(self, folder: Path) -> None:
         """Raises ``EnvironmentProblem`` when there are no files."""
         self._open = ExitStack()
-        self._files: dict[str, Any] = {}
+        self._parts: dict[str, list[tuple[int, int, Any]]] = defaultdict(list)
+        """Name -> where each part starts, along which axis, and its file."""
         for path in sorted(folder.glob("*.safetensors")):
             file = self._open.enter_context(safe_open(path, framework="pt"))
-            self._files |= dict.fromkeys(file.keys(), file)
-        if not self._files:
+            places = json.loads((file.metadata() or {}).get(_PLACES, "{}"))
+            for name in file.keys():  # noqa: SIM118 - it is not a mapping
+                axis, start = places.get(name, (0, 0))
+                self._parts[name].append((start, axis, file))
+        if not self._parts:
             raise EnvironmentProblem(
                 f"{folder} has no safetensors files", fix="fetch the model again"
             )
@@ -135,7 +158,31 @@ class FolderTensors:
     def __exit__(self, *problem: object) -> None:
         self._open.close()
 
+    @property
+    def names(self) -> Collection[str]:
+        """Of all tensors."""
+        return self._parts.keys()
+
     def __call__(self, name: str) -> Tensor:
-        """One tensor. Raises ``KeyError``."""
-        tensor: Tensor = self._files[name].get_tensor(name)
-        return tensor
+        """One tensor. Raises ``KeyError``, and ``ValueError`` when a part of it is missing."""
+        if name not in self._parts:
+            raise KeyError(name)
+        parts = sorted(self._parts[name], key=lambda part: part[0])
+        found: list[Tensor] = []
+        end = 0
+        for start, axis, file in parts:
+            if start != end:
+                raise ValueError(f"{name} lacks a part: {end} to {start}")
+            found.append(file.get_tensor(name))
+            end += found[-1].shape[axis] if found[-1].ndim else 0
+        return found[0] if len(found) == 1 else torch.cat(found, dim=parts[0][1])
+
+
+def write_parts(path: Path, parts: Iterable[Part], more: Mapping[str, Tensor]) -> None:
+    """A file of ``parts`` and of whole tensors, which :class:`FolderTensors` puts together with
+    those of other ranks."""
+    tensors, places = dict(more), {}
+    for part in parts:
+        tensors[part.name] = part.tensor.detach().contiguous().cpu()
+        places[part.name] = (part.axis, part.start)
+    save_file(tensors, path, metadata={_PLACES: json.dumps(places)})
