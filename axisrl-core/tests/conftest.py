@@ -215,6 +215,13 @@ def axisrl_config_resolved(config):
     from axisrl.plugins import ConfigProblem
     if config.seed == 13:
         yield ConfigProblem(path="seed", message="13 is unlucky", fix="seed=14")
+
+@hookimpl
+def axisrl_models_found(config, models):
+    from axisrl.plugins import ConfigProblem
+    for path, folder in models.items():
+        if (folder / "unlucky").exists():
+            yield ConfigProblem(path=path, message=f"{folder} is unlucky", fix="another model")
 """
 
 TOY_FILES = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from axisrl.errors import ConfigError, EnvironmentProblem
-from axisrl.models import named_models, resolve_model
+from axisrl.models import model_at_hand, named_models, resolve_model
 from axisrl.plugins.manager import PluginManager
 
 MODELS = """
@@ -157,3 +157,12 @@ def test_without_the_hubs_client_the_message_says_so(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(EnvironmentProblem, match="huggingface_hub is not installed"):
         resolve_model("org/some", PluginManager.discover(), tmp_path)
+
+
+def test_a_model_at_hand_is_a_folder_or_whole_in_the_hubs_cache(tmp_path, hub):
+    folder = make_model(tmp_path / "m", "model.safetensors")
+    assert model_at_hand(str(folder)) == folder
+    assert model_at_hand("org/other") is None
+    hub.answers[True] = folder
+    assert model_at_hand("org/model") == folder
+    assert hub.asked == [True, True]

@@ -40,20 +40,20 @@ def resolve_model(name: str, manager: PluginManager, cache: Path) -> Path:
     Raises ``EnvironmentProblem`` that says what was tried, ``ConfigError`` when two plugins share
     the name.
     """
-    folder = Path(name).expanduser()
-    if (folder / "config.json").is_file():
-        return folder.resolve()
-    if (folder / "manifest.json").is_file() or (folder / "state.json").is_file():
-        return _trained(folder).resolve()
-    if name.startswith((".", "/", "~")):
-        raise EnvironmentProblem(
-            f"there is no model in {folder}: it has no config.json",
-            fix="give a folder in Hugging Face layout, a named model (axisrl models) or a hub id",
-        )
+    if found := _folder(name):
+        return found
     named = _named(name, manager)
     if named is not None:
         return fetch_named(named, manager, cache)
     return _from_hub(name, manager)
+
+
+def model_at_hand(name: str) -> Path | None:
+    """The folder of a model that needs no plugin and no network to be found, if it is one.
+
+    Raises ``EnvironmentProblem`` for a folder without a model.
+    """
+    return _folder(name) or _cached(name)
 
 
 def fetch_named(model: NamedModel, manager: PluginManager, cache: Path) -> Path:
@@ -83,6 +83,21 @@ def _active_models(manager: PluginManager) -> Iterator[NamedModel]:
         if record.state == "active":
             for component in record.components.get("model", ()):
                 yield NamedModel(f"{record.name}/{component.name}", component)
+
+
+def _folder(name: str) -> Path | None:
+    """The folder that ``name`` is."""
+    folder = Path(name).expanduser()
+    if (folder / "config.json").is_file():
+        return folder.resolve()
+    if (folder / "manifest.json").is_file() or (folder / "state.json").is_file():
+        return _trained(folder).resolve()
+    if name.startswith((".", "/", "~")):
+        raise EnvironmentProblem(
+            f"there is no model in {folder}: it has no config.json",
+            fix="give a folder in Hugging Face layout, a named model (axisrl models) or a hub id",
+        )
+    return None
 
 
 def _trained(folder: Path) -> Path:
@@ -118,22 +133,33 @@ def _named(name: str, manager: PluginManager) -> NamedModel | None:
 
 
 def _from_hub(name: str, manager: PluginManager) -> Path:
+    if found := _cached(name):
+        return found
     try:
-        from huggingface_hub import snapshot_download
+        found = _snapshot(name, local_only=False)
     except ImportError:
         raise _missing(name, manager, "huggingface_hub is not installed") from None
-    for local_only in (True, False):
-        try:
-            found = snapshot_download(
-                name, allow_patterns=list(_HUB_FILES), local_files_only=local_only
-            )
-        except Exception as error:  # the hub's HTTP library has types of its own
-            if local_only:
-                continue
-            raise _missing(name, manager, _reason(error)) from error
-        if _is_whole(Path(found)):
-            return Path(found)
+    except Exception as error:  # the hub's HTTP library has types of its own
+        raise _missing(name, manager, _reason(error)) from error
+    if _is_whole(found):
+        return found
     raise _missing(name, manager, "its repository holds no config.json with safetensors weights")
+
+
+def _cached(name: str) -> Path | None:
+    """A whole model in the hub's local cache."""
+    try:
+        found = _snapshot(name, local_only=True)
+    except Exception:  # noqa: BLE001 - not there, whatever the hub's library calls that
+        return None
+    return found if _is_whole(found) else None
+
+
+def _snapshot(name: str, *, local_only: bool) -> Path:
+    from huggingface_hub import snapshot_download
+
+    patterns = list(_HUB_FILES)
+    return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=local_only))
 
 
 def _is_whole(folder: Path) -> bool:

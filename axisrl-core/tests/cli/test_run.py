@@ -330,6 +330,13 @@ def test_a_dry_run_refuses_an_existing_run_and_never_touches_it(run, output_root
     assert {p: p.read_bytes() for p in (output_root / "a").rglob("*") if p.is_file()} == before
 
 
+def test_a_dry_run_lets_plugins_look_at_models_that_are_on_this_machine(run, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    assert run("toy/base", "--dry-run", f"model={tmp_path}").exit_code == 0
+    (tmp_path / "unlucky").touch()
+    refused(run("toy/base", "--dry-run", f"model={tmp_path}"), 2, "model: ", "is unlucky")
+
+
 def test_a_dry_run_with_ray_shows_the_processes(run):
     result = run("toy/base", "--dry-run", "placement=ray", "rollout.workers=3")
     lines = [line.split() for line in result.output.splitlines()]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,8 +24,8 @@ CONFIG = RunConfig(
 METHODS = [hook.removeprefix("axisrl_") for hook in LIFECYCLE_HOOKS]
 SHARED = "from axisrl_wrap.plugin import seen"
 RECORDER = "from axisrl.plugins import hookimpl\nseen = []\n" + "\n".join(
-    f"@hookimpl\ndef {hook}({argument}): seen.append(({hook!r}, {argument}))"
-    for hook, (argument,) in LIFECYCLE_HOOKS.items()
+    f"@hookimpl\ndef {hook}({', '.join(arguments)}): seen.append(({hook!r}, {arguments[0]}))"
+    for hook, arguments in LIFECYCLE_HOOKS.items()
 )
 BAD = """
 from axisrl.plugins import hookimpl
@@ -50,8 +51,9 @@ def seen(name: str) -> list:
 @pytest.mark.parametrize("method", METHODS)
 def test_each_method_calls_its_hook_with_its_payload(site, method):
     plugins = manager(site, alpha=RECORDER)
-    payload = CONFIG if method == "config_resolved" else "payload"
-    getattr(plugins, method)(payload)
+    payload = CONFIG if method in ("config_resolved", "models_found") else "payload"
+    more = [{}] if method == "models_found" else []
+    getattr(plugins, method)(payload, *more)
     assert seen("alpha") == [(f"axisrl_{method}", payload)]
     assert plugins.hook_failures() == ()
 
@@ -110,6 +112,19 @@ def test_problems_of_all_plugins_are_collected(site):
     plugins = manager(site, alpha=PROBLEMS, beta=PROBLEMS, silent=silent)
     problem = ConfigProblem(path="train", message="over budget: 7")
     assert plugins.config_resolved(CONFIG) == [problem, problem]
+
+
+def test_what_plugins_find_wrong_with_the_models_is_collected(site):
+    source = """
+from axisrl.plugins import ConfigProblem, hookimpl
+
+@hookimpl
+def axisrl_models_found(config, models):
+    return [ConfigProblem(path=path, message=f"{config.seed} {at}") for path, at in models.items()]
+"""
+    plugins = manager(site, alpha=source)
+    problem = ConfigProblem(path="model", message="7 /m")
+    assert plugins.models_found(CONFIG, {"model": Path("/m")}) == [problem]
 
 
 def test_a_problem_of_another_type_is_the_plugins_fault(site):

@@ -102,9 +102,12 @@ def manager_of(arguments: Arguments) -> PluginManager:
 
 def _dry_run(loaded: LoadedConfig, folder: Path, manager: PluginManager, *, write: bool) -> None:
     from axisrl.cli.plan import print_plan
-    from axisrl.config.load import write_config
+    from axisrl.config.load import check_models, model_names, write_config
+    from axisrl.models import model_at_hand
 
     print_plan(loaded, folder, manager)
+    found = {path: model_at_hand(name) for path, name in model_names(loaded.config).items()}
+    check_models(loaded, manager, {path: at for path, at in found.items() if at})
     if write:
         click.echo(f"\nwrote {write_config(loaded, folder)}; nothing was started")
     else:

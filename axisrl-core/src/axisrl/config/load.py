@@ -6,7 +6,7 @@ presets left to right < ``key.path=value``. Nothing is started or built, and no 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from axisrl.errors import UsageError
 
 if TYPE_CHECKING:
     from axisrl.plugins.manager import PluginManager
+    from axisrl.plugins.problem import ConfigProblem
 
 COMMAND_LINE = "command line"
 DEFAULT = "default"
@@ -76,11 +77,28 @@ def load_run(request: RunRequest, manager: PluginManager) -> LoadedConfig:
     tree, origins = _resolved_tree(config, used, layers.origins)
     config = validate(RunConfig, tree, origins=origins)
     raise_problems(check(config, used), origins)
-    found = manager.config_resolved(config)
-    raise_problems([Problem(p.path, _said(p.path, p.message), p.fix) for p in found], origins)
+    _raise_found(manager.config_resolved(config), origins)
     return LoadedConfig(
         config=config, tree=tree, origins=origins, recipe=recipe.name, components=used
     )
+
+
+def check_models(loaded: LoadedConfig, manager: PluginManager, models: Mapping[str, Path]) -> None:
+    """Let the plugins look at the models' folders, by the keys that name them.
+
+    Raises ``ConfigError`` with all that they find wrong.
+    """
+    _raise_found(manager.models_found(loaded.config, models), loaded.origins)
+
+
+def model_names(config: RunConfig) -> dict[str, str]:
+    """Names of the models that a run loads, by the keys that name them."""
+    named = {"model": config.model}
+    if config.value:
+        named["value.model"] = config.value.model or config.model
+    if config.teacher:
+        named["teacher.model"] = config.teacher.model
+    return {path: model.name for path, model in named.items()}
 
 
 def write_config(loaded: LoadedConfig, folder: Path) -> Path:
@@ -105,6 +123,10 @@ def make_folder(folder: Path) -> None:
 def stored_tree(run_dir: Path) -> dict[str, Any]:
     """The resolved configuration that a run folder was made with."""
     return read_tree(run_dir / CONFIG_FILE)
+
+
+def _raise_found(found: Iterable[ConfigProblem], origins: Mapping[str, str]) -> None:
+    raise_problems([Problem(p.path, _said(p.path, p.message), p.fix) for p in found], origins)
 
 
 def _merge(request: RunRequest, recipe: Recipe, settings: list[Layer]) -> Layers:

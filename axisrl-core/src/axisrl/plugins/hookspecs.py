@@ -3,8 +3,9 @@ observers.
 
 Calls of the loop (``env.step``, ``verify``, a loss) are no hooks: they are methods of built
 components. Registration hooks take no arguments and are collected one plugin at a time; lifecycle
-hooks are synchronous, observe, and return nothing (except ``axisrl_config_resolved``). Nothing is
-``firstresult`` or historic; wrappers (``wrapper=True``) are for lifecycle hooks only.
+hooks are synchronous, observe, and return nothing (except ``axisrl_config_resolved`` and
+``axisrl_models_found``). Nothing is ``firstresult`` or historic; wrappers (``wrapper=True``) are
+for lifecycle hooks only.
 """
 
 from __future__ import annotations

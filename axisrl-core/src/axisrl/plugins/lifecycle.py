@@ -14,8 +14,9 @@ import contextlib
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
         WorkerInfo,
     )
 
+_CHECKS = frozenset({"axisrl_config_resolved", "axisrl_models_found"})
+"""Lifecycle hooks that answer."""
 _log = logging.getLogger("axisrl.plugins")
 
 
@@ -72,6 +75,11 @@ class Lifecycle:
     def config_resolved(self, config: RunConfig) -> list[ConfigProblem]:
         """Ask every plugin what it finds wrong with the config."""
         answers = self._pluggy.hook.axisrl_config_resolved(config=config)
+        return [problem for answer in answers for problem in answer]
+
+    def models_found(self, config: RunConfig, models: Mapping[str, Path]) -> list[ConfigProblem]:
+        """Ask every plugin what it finds wrong with the models."""
+        answers = self._pluggy.hook.axisrl_models_found(config=config, models=models)
         return [problem for answer in answers for problem in answer]
 
     def run_started(self, run: RunInfo) -> None:
@@ -118,7 +126,7 @@ class Lifecycle:
             return hook.function
         if hook.options["wrapper"]:
             return self._guarded_wrapper(plugin, hook)
-        checks = hook.hook == "axisrl_config_resolved"
+        checks = hook.hook in _CHECKS
 
         @functools.wraps(hook.function)
         def call(*args: Any) -> Any:

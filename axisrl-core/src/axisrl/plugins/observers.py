@@ -3,7 +3,8 @@ have in common, are in :mod:`axisrl.plugins.hookspecs`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pluggy import HookspecMarker
@@ -42,6 +43,25 @@ class LifecycleSpecs(Protocol):
             def axisrl_config_resolved(config):
                 if config.train.updates > 10_000:
                     yield ConfigProblem(path="train.updates", message="over our budget")
+        """
+
+    @hookspec
+    def axisrl_models_found(
+        self, config: RunConfig, models: Mapping[str, Path]
+    ) -> Iterable[ConfigProblem] | None:
+        """Check the run's models, in the driver before anything starts.
+
+        Arguments: ``config``: the run's config; ``models``: folders with a config.json of
+        ``model``, ``value.model`` and ``teacher.model``, by those keys (in a dry run, of those that
+        are on this machine); a returned problem ends it. Since: 0.1. Example::
+
+            from axisrl.plugins import ConfigProblem, hookimpl
+
+            @hookimpl
+            def axisrl_models_found(config, models):
+                for path, folder in models.items():
+                    if not (folder / "LICENSE").exists():
+                        yield ConfigProblem(path=path, message=f"{folder} has no licence")
         """
 
     @hookspec

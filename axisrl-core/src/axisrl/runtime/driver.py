@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from axisrl.config.load import LoadedConfig, make_folder, write_config
+from axisrl.config.load import LoadedConfig, check_models, make_folder, write_config
 from axisrl.config.schema import ModelConfig, RunConfig, Use
 from axisrl.errors import ActorGone, CheckpointError, PluginMismatch, RankLost, StoreLost
 from axisrl.models import resolve_model
@@ -202,6 +202,8 @@ class _Driver:
             models["teacher"] = self._spec(config.teacher.model)
         for role, model in models.items():
             check_same_tokens(f"{role}.model", model, policy)
+        folders = {f"{role}.model": model.path for role, model in models.items()}
+        check_models(self._loaded, self._plugins, {"model": policy.path} | folders)
         return ActorBoot(
             role="driver",
             rank=0,

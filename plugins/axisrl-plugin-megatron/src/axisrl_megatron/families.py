@@ -2,20 +2,23 @@
 
 mbridge, which other frameworks use, is not used: it reads fields that transformers 5 no longer has
 (``rope_theta``), names weights for Transformer Engine's layer spec alone, and moves every tensor to
-a CUDA device. It loads no weights (:mod:`axisrl_megatron.weights`).
+a CUDA device. It loads no weights (:mod:`axisrl_megatron.weights`). Importing it brings neither
+torch nor transformers.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from axisrl.errors import ConfigError, EnvironmentProblem
 from axisrl_megatron.layout import ModelShape
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 FAMILIES: Mapping[str, Mapping[str, bool]] = {
     "llama": {},
@@ -27,39 +30,48 @@ _FALSE = ("attention_bias", "mlp_bias", "use_sliding_window")
 """Fields that must be false or absent."""
 
 
-def read_config(folder: Path) -> Any:
-    """The config of a model folder, of a family that is known.
+def read_fields(folder: Path) -> Mapping[str, Any]:
+    """What config.json of a model folder says, of a family that is known; reads nothing else.
 
     Raises ``EnvironmentProblem`` when there is none or it says what Megatron's layers would not do.
     """
-    from transformers import AutoConfig
-
-    if not (folder / "config.json").is_file():
+    path = folder / "config.json"
+    if not path.is_file():
         raise EnvironmentProblem(
             f"{folder} has no config.json", fix="check model.name; `axisrl models` lists names"
         )
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    wrong = [f"{name} true" for name in _FALSE if getattr(config, name, False)]
-    if config.model_type not in FAMILIES:
-        wrong.append(f"model_type {config.model_type}, none of {', '.join(FAMILIES)}")
-    if config.hidden_act != "silu":
-        wrong.append(f"hidden_act {config.hidden_act}, not silu")
+    fields: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    wrong = [f"{name} true" for name in _FALSE if fields.get(name)]
+    family, activation = fields.get("model_type"), fields.get("hidden_act", "silu")
+    if family not in FAMILIES:
+        wrong.append(f"model_type {family}, none of {', '.join(FAMILIES)}")
+    if activation != "silu":
+        wrong.append(f"hidden_act {activation}, not silu")
     if wrong:
         raise EnvironmentProblem(
             f"the model in {folder} has {'; '.join(wrong)}",
             fix="train it with local/trainer, or choose a Llama, Qwen2 or Qwen3 model",
         )
-    return config
+    return fields
 
 
-def shape_of(config: Any) -> ModelShape:
+def read_config(folder: Path) -> Any:
+    """The transformers config of a model folder. Raises as :func:`read_fields`."""
+    from transformers import AutoConfig
+
+    read_fields(folder)
+    return AutoConfig.from_pretrained(folder, local_files_only=True)
+
+
+def shape_of(fields: Mapping[str, Any]) -> ModelShape:
     """What a layout must divide."""
+    heads = fields["num_attention_heads"]
     return ModelShape(
-        layers=config.num_hidden_layers,
-        heads=config.num_attention_heads,
-        key_value_heads=config.num_key_value_heads,
-        intermediate=config.intermediate_size,
-        vocabulary=config.vocab_size,
+        layers=fields["num_hidden_layers"],
+        heads=heads,
+        key_value_heads=fields.get("num_key_value_heads") or heads,
+        intermediate=fields["intermediate_size"],
+        vocabulary=fields["vocab_size"],
     )
 
 
@@ -71,6 +83,8 @@ def head_size(config: Any) -> int:
 
 def architecture(config: Any) -> dict[str, Any]:
     """Options of ``TransformerConfig`` that are the model's."""
+    import torch
+
     return {
         "num_layers": config.num_hidden_layers,
         "hidden_size": config.hidden_size,
@@ -93,6 +107,7 @@ def inverse_frequencies(config: Any, device: torch.device) -> Tensor:
     Raises ``ConfigError`` for a kind of scaling that also scales the attention or changes with the
     length of a row.
     """
+    import torch
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     kind = config.rope_parameters.get("rope_type", "default")

@@ -49,7 +49,7 @@ class HeldModel:
         self._config = config
         self.mesh = mesh
         self._hf = read_config(spec.path)
-        shape = shape_of(self._hf)
+        shape = shape_of(self._hf.to_dict())
         mesh.layout.check(shape)
         self.net = self._build()
         self.device = next(self.net.parameters()).device
