@@ -1,56 +1,16 @@
-"""The whole command with a driver that only writes what the real one writes first."""
+"""The whole command with a driver that only writes what the real one writes first; dry runs are in
+test_dry_run."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from axisrl.cli.main import main
-from axisrl.config.load import write_config
 from axisrl.config.text import read_tree
-from axisrl.runtime import driver
-from axisrl.runtime.driver import RunResult
-
-
-class Driver:
-    """Stands for the driver; ``calls`` is what it was asked to run."""
-
-    def __init__(self) -> None:
-        self.calls: list = []
-        self.checkpoints = ["step-000002"]
-        self.outcome = "completed"
-
-    def run(self, loaded, manager, options) -> RunResult:
-        self.calls.append((loaded, options))
-        if options.overwrite:
-            shutil.rmtree(options.run_dir)
-        if not options.resume or options.allow_drift:
-            write_config(loaded, options.run_dir)
-        manifest = json.dumps({"recipe": loaded.recipe, "state": self.outcome})
-        (options.run_dir / "manifest.json").write_text(manifest)
-        for step in self.checkpoints:
-            marker = options.run_dir / "checkpoints" / step / "COMPLETE"
-            marker.parent.mkdir(parents=True, exist_ok=True)
-            marker.touch()
-        said, folder = ("all there is to say",), options.run_dir
-        return RunResult(outcome=self.outcome, run_dir=folder, step=2, report=said)
-
-
-@pytest.fixture
-def fake(monkeypatch) -> Driver:
-    fake = Driver()
-    monkeypatch.setattr(driver, "run", fake.run)
-    return fake
-
-
-@pytest.fixture
-def run(toy, output_root, fake):
-    return lambda *arguments: CliRunner().invoke(main, ["run", *map(str, arguments)])
 
 
 def refused(result: Result, code: int, *texts: str) -> None:
@@ -298,65 +258,6 @@ def test_resume_of_a_run_that_is_not_there(run):
 @pytest.mark.parametrize("words", [["--resume"], ["toy/base", "--resume"]])
 def test_resume_without_saying_which(run, words):
     refused(run(*words), 2, "which run?")
-
-
-# dry run
-
-
-def test_a_dry_run_shows_everything_and_starts_nothing(run, fake, output_root):
-    result = run("toy/base", "--name", "a", "--dry-run", "env.size=2")
-    assert result.exit_code == 0
-    assert fake.calls == []
-    assert "  size: 2  # command line" in result.output
-    assert "toy/world" in result.output
-    assert "axisrl-plugin-toy" in result.output
-    assert "axisrl_toy.parts:World" in result.output
-    assert "windows: 10, each 2 tasks x 4 rollouts" in result.output
-    assert [path.name for path in (output_root / "a").iterdir()] == ["config.yaml"]
-
-
-def test_a_folder_of_a_dry_run_is_no_existing_run(run, fake):
-    run("toy/base", "--name", "a", "--dry-run")
-    assert run("toy/base", "--name", "a").exit_code == 0
-    assert len(fake.calls) == 1
-
-
-def test_a_dry_run_refuses_an_existing_run_and_never_touches_it(run, output_root):
-    run("toy/base", "--name", "a")
-    before = {p: p.read_bytes() for p in (output_root / "a").rglob("*") if p.is_file()}
-    refused(run("toy/base", "--name", "a", "--dry-run"), 2, "exists")
-    assert run("toy/base", "--name", "a", "--dry-run", "--overwrite", "env.size=9").exit_code == 0
-    assert run("--resume", "a", "--dry-run").exit_code == 0
-    assert {p: p.read_bytes() for p in (output_root / "a").rglob("*") if p.is_file()} == before
-
-
-def test_a_dry_run_lets_plugins_look_at_models_that_are_on_this_machine(run, tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    assert run("toy/base", "--dry-run", f"model={tmp_path}").exit_code == 0
-    (tmp_path / "unlucky").touch()
-    refused(run("toy/base", "--dry-run", f"model={tmp_path}"), 2, "model: ", "is unlucky")
-
-
-def test_a_dry_run_with_ray_shows_the_processes(run):
-    result = run("toy/base", "--dry-run", "placement=ray", "rollout.workers=3")
-    lines = [line.split() for line in result.output.splitlines()]
-    assert ["rollout", "workers", "3", "0.25", "0", "a", "local", "Ray"] in lines
-
-
-@pytest.mark.parametrize(
-    ("words", "shown", "work"),
-    [
-        ((), ["trainer", "engine", "rollout"], "rollouts, then 1 updates of 8 rollouts"),
-        (("mode=rollout",), ["engine", "rollout"], "windows: 10, each 2 tasks x 4 rollouts\n"),
-        (("mode=eval", "eval.dataset=toy/tasks"), ["engine", "rollout"], "all tasks, once\n"),
-        (("mode=mismatch", "offline.rollouts=a"), ["trainer"], "windows: 1, each 2 tasks"),
-    ],
-)
-def test_a_dry_run_shows_what_the_mode_would_start(run, words, shown, work):
-    output = run("toy/base", "--dry-run", "placement=ray", *words).output
-    parts = [line.split()[0] for line in output.splitlines() if line.endswith("a local Ray")]
-    assert parts == shown
-    assert work in output
 
 
 def test_smoke_settings_are_used(run, fake):

@@ -11,6 +11,7 @@ from axisrl.config.base import Config
 from axisrl.errors import ConfigError
 from axisrl.plugins import (
     AdvantageComponent,
+    ConfigProblem,
     DatasetComponent,
     EngineComponent,
     EnvComponent,
@@ -101,6 +102,12 @@ def axisrl_losses():
         LossComponent(name="valued", target=f"{__name__}:Valued"),
         LossComponent(name="error", target=f"{__name__}:Error", trains="value"),
     ]
+
+
+@hookimpl
+def axisrl_models_found(config, models):
+    if config.seed == 13:
+        yield ConfigProblem(path="model", message=f"{models['model']} is unlucky")
 
 
 @hookimpl
