@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from axisrl.plugins import ConfigProblem, TrainerComponent, hookimpl
+from axisrl.plugins import ConfigProblem, HealthComponent, TrainerComponent, hookimpl
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +27,18 @@ def axisrl_trainer_backends() -> Iterable[TrainerComponent]:
             transports=("shared_memory", "disk", "cuda_ipc", "nccl"),
             data_parallel=True,
             offloads=True,
+        )
+    ]
+
+
+@hookimpl
+def axisrl_health_checks() -> Iterable[HealthComponent]:
+    """What Megatron needs, and what of it is there."""
+    return [
+        HealthComponent(
+            name="stack",
+            target="axisrl_megatron.doctor:stack",
+            summary="Megatron-core, and the kernels of torch it is used with",
         )
     ]
 

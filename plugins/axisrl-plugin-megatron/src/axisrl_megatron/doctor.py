@@ -1,0 +1,59 @@
+"""``megatron/stack``: what ``axisrl doctor`` says of Megatron. It reads metadata and imports
+nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+
+from axisrl.plugins import Finding
+
+SUPPORTED = SpecifierSet(">=0.16.1,<0.17")
+_VARLEN = "nn/attention/varlen.py"
+_INSTALL = "pip install 'axisrl-plugin-megatron[megatron]'"
+
+
+def stack() -> Iterable[Finding]:
+    """Megatron-core, and what torch lacks that it is used with."""
+    yield _megatron()
+    yield _varlen()
+
+
+def _megatron() -> Finding:
+    name = "megatron-core"
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        cost = "trainer megatron/trainer cannot be used"
+        return Finding(name=name, state="missing", cost=cost, fix=_INSTALL)
+    if not SUPPORTED.contains(version, prereleases=True):
+        return Finding(
+            name=name,
+            state="broken",
+            found=f"{version}, and axisrl-plugin-megatron supports {SUPPORTED}",
+            cost="trainer megatron/trainer may not start",
+            fix=_INSTALL,
+        )
+    return Finding(name=name, state="ok", found=version)
+
+
+def _varlen() -> Finding:
+    """torch's kernel for rows of several lengths, which has a window since torch 2.11."""
+    name = "variable-length attention"
+    spec = importlib.util.find_spec("torch")
+    if spec is None:
+        return Finding(name=name, state="missing", cost="nothing is trained", fix=_INSTALL)
+    files = [Path(at) / _VARLEN for at in spec.submodule_search_locations or ()]
+    if any(file.is_file() and "window_size" in file.read_text("utf-8") for file in files):
+        return Finding(name=name, state="ok", found="in torch")
+    return Finding(
+        name=name,
+        state="missing",
+        cost="on a GPU the rows of a batch are attended to one by one, which is slower",
+        fix="pip install 'torch>=2.11'",
+    )
