@@ -76,6 +76,20 @@ def test_a_vocabulary_is_padded_until_it_is_divided():
     assert [Layout(tensor=4).padded(tokens) for tokens in (96, 97, 100)] == [96, 100, 100]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "multiple"),
+    [
+        ({}, 1),
+        ({"tensor": 4}, 1),
+        ({"context": 3}, 6),
+        ({"tensor": 4, "sequence": True}, 4),
+        ({"tensor": 4, "context": 2, "sequence": True}, 16),
+    ],
+)
+def test_tokens_are_padded_until_every_rank_has_as_many(sizes, multiple):
+    assert Layout(**sizes).token_multiple == multiple
+
+
 def test_every_problem_is_named_at_once():
     with pytest.raises(ConfigError) as problem:
         Layout(tensor=8, pipeline=8).check(DENSE)

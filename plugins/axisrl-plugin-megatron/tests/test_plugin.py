@@ -53,6 +53,12 @@ def test_a_rest_is_told_with_its_place(ranks, tensor):
     assert f"multiple of {tensor}" in problem.fix
 
 
+def test_sizes_are_multiplied():
+    assert problems(8, tensor=2, context=2) == []
+    (problem,) = problems(6, tensor=2, context=2)
+    assert "tensor 2 x pipeline 1 x context 2 = 4" in problem.message
+
+
 def test_another_trainer_is_none_of_its_business():
     assert problems(3, use="x/trainer", tensor=2) == []
 

@@ -1,5 +1,5 @@
 """Two ranks of axisrl_megatron.trainer, each a process of its own, beside one that has the whole
-model and sees everything: tensor parallel and data parallel."""
+model and sees everything: tensor, sequence, context and data parallel; four where they meet."""
 
 import dataclasses
 import multiprocessing
@@ -12,6 +12,7 @@ import torch
 from axisrl.errors import ConfigError
 from axisrl.ops.checksum import weights_checksum
 from axisrl.ops.weights_taken import WeightTaker
+from axisrl.protocols.loss import LossResult
 from axisrl.runtime.batch import with_weights
 from axisrl.runtime.ranks import free_address
 from axisrl.testing.sequences import PullLoss, ValueLoss, packed, random_samples
@@ -20,7 +21,9 @@ from axisrl.types import BuildContext, Ranks, Share
 pytestmark = pytest.mark.needs("megatron")
 spawn = multiprocessing.get_context("spawn")
 LIMIT_S = 180
-TENSOR, DATA = {"tensor": 2}, {}
+TENSOR, DATA, CONTEXT = {"tensor": 2}, {}, {"context": 2}
+SEQUENCE = {"tensor": 2, "sequence": True}
+ALL = {"tensor": TENSOR, "data": DATA, "context": CONTEXT, "sequence": SEQUENCE}
 SIZES = {"vocab_size": 96}
 FAMILIES = {
     "llama": {},
@@ -69,7 +72,7 @@ def learn(rank, size, job):
             trainer.load(job["load"])
         value = spec.head == "value"
         answer = trainer.values if value else trainer.logprobs
-        loss = ValueLoss() if value else PullLoss()
+        loss = job.get("loss", ValueLoss() if value else PullLoss())
         mine = [packed(job["samples"][share.index :: share.count])]
         before = answer(mine)
         stats = [trainer.step(mine, loss) for _ in range(job["steps"])]
@@ -111,6 +114,8 @@ def serve(pipe, rank, size):
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    if not torch.cuda.is_available():  # where Megatron makes buffers of its own
+        torch.cuda.current_device = lambda: "cpu"
     while (job := pipe.recv()) is not None:
         try:
             pipe.send(("ok", learn(rank, size, job)))
@@ -158,6 +163,13 @@ def pair():
     both.close()
 
 
+@pytest.fixture(scope="module")
+def four():
+    all_four = Pair(4)
+    yield all_four
+    all_four.close()
+
+
 def job_of(spec, tmp_path, options, **more):
     return {
         "spec": spec,
@@ -169,19 +181,76 @@ def job_of(spec, tmp_path, options, **more):
     }
 
 
+def as_one(ranks, job):
+    """Each of the ranks, which divide the model or its batches, learns what one learns that has all
+    of them."""
+    alone, *found = learn(0, 1, job), *ranks.learn(job)
+    for got in found:
+        np.testing.assert_allclose(got[0][0], alone[0][0], atol=2e-5)
+        np.testing.assert_allclose(got[3], alone[3], rtol=2e-4)
+        np.testing.assert_allclose(got[1][0], alone[1][0], atol=2e-4)
+        assert got[2] == found[0][2]
+        np.testing.assert_array_equal(got[1][0], found[0][1][0])
+
+
 @pytest.mark.parametrize("head", ["lm", "value"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_ranks_that_share_each_layer_are_as_one(pair, make_model, tmp_path, family, head):
     sizes = {**SIZES, **FAMILIES[family]}
     spec = make_model(family.partition(",")[0], head=head, **sizes)
-    job = job_of(spec, tmp_path, TENSOR)
-    alone, *ranks = learn(0, 1, job), *pair.learn(job)
-    for got in ranks:
-        np.testing.assert_allclose(got[0][0], alone[0][0], atol=2e-5)
-        np.testing.assert_allclose(got[3], alone[3], rtol=2e-4)
-        np.testing.assert_allclose(got[1][0], alone[1][0], atol=2e-4)
-    assert ranks[0][2] == ranks[1][2]
-    np.testing.assert_array_equal(ranks[0][1][0], ranks[1][1][0])
+    as_one(pair, job_of(spec, tmp_path, TENSOR))
+
+
+@pytest.mark.parametrize("head", ["lm", "value"])
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+@pytest.mark.parametrize("options", [CONTEXT, SEQUENCE], ids=["context", "sequence"])
+def test_ranks_that_share_the_tokens_are_as_one(pair, make_model, tmp_path, options, family, head):
+    spec = make_model(family, head=head, **{**SIZES, **FAMILIES[family]})
+    as_one(pair, job_of(spec, tmp_path, options))
+
+
+class RowLoss(PullLoss):
+    """Each row's likelihood a token, at each of its tokens, and their entropy."""
+
+    def __call__(self, batch):
+        mask_N = batch.mask_N.float()
+        sums = [
+            torch.zeros(8).index_add(0, batch.trajectory_N, each * mask_N)
+            for each in (batch.logprobs_N, torch.ones_like(mask_N))
+        ]
+        of_row_N = (sums[0] / sums[1].clamp(min=1)).exp()[batch.trajectory_N]
+        return LossResult(per_token_N=mask_N * (of_row_N + 0.1 * batch.entropy_N))
+
+
+@pytest.mark.parametrize("size", ["two", "four"])
+@pytest.mark.parametrize("last", [(9, 9, 9, 9, 9), (1,), (1, 2), (1, 1, 1, 1, 1)])
+def test_rows_cut_anywhere_have_one_loss(request, make_model, tmp_path, size, last):
+    """``last`` tokens of each row: fewer than chunks, trained by one rank alone, whole."""
+    spec = make_model("llama", **SIZES)
+    samples = [end(one, count) for one, count in zip(rows(spec, len(last)), last, strict=True)]
+    ranks, options = {"two": ("pair", CONTEXT), "four": ("four", {**SEQUENCE, **CONTEXT})}[size]
+    job = job_of(spec, tmp_path, options, loss=RowLoss(needs={"entropy"}))
+    job["samples"] = with_weights(samples, "token_mean", 0)
+    as_one(request.getfixturevalue(ranks), job)
+
+
+def end(sample, count):
+    """The last tokens of a sample."""
+    columns = {
+        item.name: getattr(sample, item.name)[-count:]
+        for item in dataclasses.fields(sample)
+        if isinstance(getattr(sample, item.name), np.ndarray)
+    }
+    return dataclasses.replace(sample, **columns)
+
+
+@pytest.mark.parametrize("head", ["lm", "value"])
+@pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
+def test_four_ranks_that_share_layers_and_tokens_are_as_one(
+    four, make_model, tmp_path, sequence, head
+):
+    spec = make_model("qwen3", head=head, **SIZES)
+    as_one(four, job_of(spec, tmp_path, {"tensor": 2, "context": 2, "sequence": sequence}))
 
 
 @pytest.mark.parametrize("head", ["lm", "value"])
@@ -197,7 +266,7 @@ def test_ranks_that_share_the_batches_are_as_one(pair, make_model, tmp_path, hea
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("options", [TENSOR, DATA], ids=["tensor", "data"])
+@pytest.mark.parametrize("options", ALL.values(), ids=ALL)
 def test_two_gpus_are_as_one(pair, make_model, tmp_path, options, dtype):
     sizes = {**SIZES, "hidden_size": 128, "head_dim": 32, "intermediate_size": 128}
     spec = make_model("qwen3", dtype=dtype, device="cuda", **sizes)
@@ -209,7 +278,7 @@ def test_two_gpus_are_as_one(pair, make_model, tmp_path, options, dtype):
     assert ranks[0][2] == ranks[1][2]
 
 
-@pytest.mark.parametrize("options", [TENSOR, DATA], ids=["tensor", "data"])
+@pytest.mark.parametrize("options", ALL.values(), ids=ALL)
 def test_a_checkpoint_continues_bit_for_bit_and_has_no_layout(pair, make_model, tmp_path, options):
     spec = make_model("qwen3", **SIZES)
     saved = tmp_path / "saved"
@@ -236,7 +305,7 @@ def test_a_checkpoint_of_one_continues_in_two(pair, make_model, tmp_path):
     np.testing.assert_allclose(ranks[0][3], alone[3], rtol=2e-4)
 
 
-@pytest.mark.parametrize("options", [TENSOR, DATA], ids=["tensor", "data"])
+@pytest.mark.parametrize("options", ALL.values(), ids=ALL)
 def test_both_ranks_send_the_weights_to_who_receives(pair, make_model, tmp_path, options):
     job = job_of(make_model("qwen3", **SIZES), tmp_path, options)
     by_file = pair.learn(job)[0][2]

@@ -3,6 +3,7 @@ promises is in test_conformance, equality with the local trainer in test_parity.
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -50,6 +51,17 @@ def test_a_device_that_is_not_there_is_refused(make_model, make_trainer, monkeyp
 def test_an_option_that_megatron_does_not_take_is_told(make_model, make_trainer, options, told):
     with pytest.raises(ConfigError, match=told):
         make_trainer(make_model(), megatron=options)
+
+
+def test_a_layers_tokens_are_not_divided_where_megatron_cannot(make_model, tmp_path):
+    from axisrl_megatron.config import MegatronConfig
+    from axisrl_megatron.held import HeldModel
+    from axisrl_megatron.layout import Layout
+
+    config = MegatronConfig(tensor=2, sequence=True)
+    mesh = SimpleNamespace(layout=Layout(tensor=2, sequence=True))
+    with pytest.raises(ConfigError, match=r"sequence: .* on CUDA devices alone"):
+        HeldModel(make_model(vocab_size=96), config, mesh, seed=0)
 
 
 def test_an_option_reaches_megatron(make_model, make_trainer):

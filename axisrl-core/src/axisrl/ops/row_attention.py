@@ -4,9 +4,13 @@
 2. Everywhere else: one scaled-dot-product call a row. The rows are cut with ``split``, whose
    backward is one concatenation; slices would each write a gradient as long as the batch.
 
+Queries may be the last tokens of their rows alone (the end of a row that others begin): row r's
+last query is then as late as its last key, as both kernels take it.
+
 It does not drop attention weights: a policy under dropout is not the policy that was sampled.
 
-Shapes: ``N`` tokens, ``H`` query heads, ``K`` key-value heads, ``D`` head size, ``R`` rows.
+Shapes: ``N`` queries, ``S`` keys (N unless ``keys`` is given), ``H`` query heads, ``K`` key-value
+heads, ``D`` head size, ``R`` rows.
 """
 
 from __future__ import annotations
@@ -23,32 +27,39 @@ from axisrl.ops.row_layout import RowLayout
 
 
 def row_attention(
-    heads_1HND: tuple[Tensor, Tensor, Tensor],
+    heads: tuple[Tensor, Tensor, Tensor],
     rows: RowLayout,
     *,
+    keys: RowLayout | None = None,
     scale: float | None = None,
     window: int | None = None,
 ) -> Tensor:
-    """(1, N, H, D) of query (1, H, N, D), key and value (1, K, N, D); ``window`` tokens up to and
-    with oneself are seen, ``scale`` is 1 / sqrt(D) unless given."""
-    query_1HND = heads_1HND[0]
+    """(1, N, H, D) of query (1, H, N, D), key and value (1, K, S, D) in rows that lie as ``rows``
+    and ``keys`` say; ``window`` tokens up to and with oneself are seen, ``scale`` is 1 / sqrt(D)
+    unless given."""
+    query_1HND = heads[0]
+    layouts = rows, rows if keys is None else keys
     half = query_1HND.is_cuda and query_1HND.dtype == torch.bfloat16
     if half and "window_size" in _varlen_options():
-        return _varlen(heads_1HND, rows, scale, window)
-    return _row_by_row(heads_1HND, rows, scale, window).transpose(1, 2)
+        return _varlen(heads, layouts, scale, window)
+    return _row_by_row(heads, layouts, scale, window).transpose(1, 2)
 
 
 def _row_by_row(
-    heads_1HND: tuple[Tensor, Tensor, Tensor],
-    rows: RowLayout,
+    heads: tuple[Tensor, Tensor, Tensor],
+    layouts: tuple[RowLayout, RowLayout],
     scale: float | None,
     window: int | None,
 ) -> Tensor:
-    grouped = heads_1HND[0].shape[1] != heads_1HND[1].shape[1]
+    rows, keys = layouts
+    grouped = heads[0].shape[1] != heads[1].shape[1]
     outputs = []
-    pieces = (torch.split(heads, list(rows.lengths), dim=2) for heads in heads_1HND)
+    pieces = (
+        torch.split(given, list(layout.lengths), dim=2)
+        for given, layout in zip(heads, (rows, keys, keys), strict=True)
+    )
     for query, key, value in zip(*pieces, strict=True):
-        mask = _window_mask(query.shape[2], window, query.device)
+        mask = _mask(query.shape[2], key.shape[2], window, query.device)
         outputs.append(
             functional.scaled_dot_product_attention(
                 query,
@@ -63,12 +74,15 @@ def _row_by_row(
     return torch.cat(outputs, dim=2)
 
 
-def _window_mask(length: int, window: int | None, device: torch.device) -> Tensor | None:
-    """bool (T, T): the ``window`` tokens up to and with oneself; None when plain causal will do."""
-    if window is None or length <= window:
+def _mask(queries: int, keys: int, window: int | None, device: torch.device) -> Tensor | None:
+    """bool (queries, keys): the ``window`` tokens up to and with oneself; None when plain causal
+    will do."""
+    fits = window is None or keys <= window
+    if fits and queries == keys:
         return None
-    ones = torch.ones(length, length, dtype=torch.bool, device=device)
-    return ones.tril().triu(1 - window)
+    ones = torch.ones(queries, keys, dtype=torch.bool, device=device)
+    seen = ones.tril(keys - queries)
+    return seen if window is None else seen.triu(keys - queries + 1 - window)
 
 
 @cache
@@ -82,14 +96,15 @@ def _varlen_options() -> frozenset[str]:
 
 
 def _varlen(
-    heads_1HND: tuple[Tensor, Tensor, Tensor],
-    rows: RowLayout,
+    heads: tuple[Tensor, Tensor, Tensor],
+    layouts: tuple[RowLayout, RowLayout],
     scale: float | None,
     window: int | None,
 ) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
-    query, key, value = (x[0].transpose(0, 1) for x in heads_1HND)
+    rows, keys = layouts
+    query, key, value = (x[0].transpose(0, 1) for x in heads)
     options: dict[str, Any] = {}
     groups = query.shape[1] // key.shape[1]
     if groups > 1 and "enable_gqa" in _varlen_options():
@@ -101,9 +116,9 @@ def _varlen(
         key,
         value,
         rows.offsets_R,
-        rows.offsets_R,
+        keys.offsets_R,
         rows.longest,
-        rows.longest,
+        keys.longest,
         scale=scale,
         window_size=(-1 if window is None else window - 1, 0),
         **options,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,10 +24,15 @@ class RowLayout:
     @classmethod
     def of(cls, row_starts: IntArray, device: torch.device) -> RowLayout:
         """The layout of a batch whose row r is ``[row_starts[r], row_starts[r + 1])``."""
-        starts = np.unique(row_starts)
-        lengths = np.diff(starts)
+        lengths = np.diff(np.unique(row_starts))
+        return cls.from_lengths([int(length) for length in lengths], device)
+
+    @classmethod
+    def from_lengths(cls, lengths: Sequence[int], device: torch.device) -> RowLayout:
+        """The layout of rows one after the other, none of them empty."""
+        offsets = np.cumsum([0, *lengths], dtype=np.int32)
         return cls(
-            lengths=tuple(int(length) for length in lengths),
-            offsets_R=torch.from_numpy(starts.astype(np.int32)).to(device),
-            longest=int(lengths.max()),
+            lengths=tuple(lengths),
+            offsets_R=torch.from_numpy(offsets).to(device),
+            longest=max(lengths),
         )

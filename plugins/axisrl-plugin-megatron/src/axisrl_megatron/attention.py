@@ -4,7 +4,11 @@ A core attention is a class named by ``trainer.attention``. Megatron makes one a
 with query, key and value after the rotation of positions; the rows of the batch come as
 :class:`RowParams`. Nothing of Megatron is replaced at run time.
 
-Shapes: ``N`` tokens, ``H`` query heads, ``K`` key-value heads, ``D`` head size; of one rank.
+Where ranks divide the tokens of a batch (:mod:`axisrl_megatron.context`), a core attention gets its
+own rank's queries, and keys and values of all.
+
+Shapes: ``N`` queries, ``S`` tokens of the batch (N unless ranks divide them), ``H`` query heads,
+``K`` key-value heads, ``D`` head size; of one rank.
 """
 
 from __future__ import annotations
@@ -12,12 +16,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from megatron.core.packed_seq_params import PackedSeqParams
 from megatron.core.transformer import TransformerConfig
 from torch import Tensor, nn
 
 from axisrl.ops.row_attention import row_attention
 from axisrl.ops.row_layout import RowLayout
+from axisrl_megatron.context import ContextPart, Segment
 
 
 @dataclass
@@ -29,12 +35,14 @@ class RowParams(PackedSeqParams):  # type: ignore[misc]
     """
 
     rows: RowLayout | None = None
+    part: ContextPart | None = None
+    """Which tokens of the batch the queries are; None is all of them, in their order."""
     kept: dict[str, Any] = field(default_factory=dict)
     """What a core attention makes of the rows once, for all layers."""
 
     @classmethod
-    def of(cls, rows: RowLayout) -> RowParams:
-        """Of a batch's rows."""
+    def of(cls, rows: RowLayout, part: ContextPart | None = None) -> RowParams:
+        """Of a batch's rows, and this rank's part of them."""
         return cls(
             qkv_format="sbhd",
             cu_seqlens_q=rows.offsets_R,
@@ -42,6 +50,7 @@ class RowParams(PackedSeqParams):  # type: ignore[misc]
             max_seqlen_q=rows.longest,
             max_seqlen_kv=rows.longest,
             rows=rows,
+            part=part,
         )
 
     @property
@@ -71,13 +80,17 @@ class CoreAttention(nn.Module):
     ) -> Tensor:
         """(N, 1, H * D)."""
         params: RowParams = options["packed_seq_params"]
+        if params.part is not None:
+            both = torch.cat((key_N1KD, value_N1KD), dim=-1)
+            key_N1KD, value_N1KD = params.part.whole(both).chunk(2, dim=-1)
         query, key, value = (x.permute(1, 2, 0, 3) for x in (query_N1HD, key_N1KD, value_N1KD))
         return self.attend(query, key, value, params).flatten(2).transpose(0, 1)
 
     def attend(
-        self, query_1HND: Tensor, key_1KND: Tensor, value_1KND: Tensor, params: RowParams
+        self, query_1HND: Tensor, key_1KSD: Tensor, value_1KSD: Tensor, params: RowParams
     ) -> Tensor:
-        """(1, N, H, D)."""
+        """(1, N, H, D). Keys and values are those of the whole batch; ``params.part`` says which of
+        its tokens the queries are."""
         raise NotImplementedError
 
 
@@ -85,8 +98,24 @@ class RowAttention(CoreAttention):
     """Causal attention inside each row (:mod:`axisrl.ops.row_attention`)."""
 
     def attend(
-        self, query_1HND: Tensor, key_1KND: Tensor, value_1KND: Tensor, params: RowParams
+        self, query_1HND: Tensor, key_1KSD: Tensor, value_1KSD: Tensor, params: RowParams
     ) -> Tensor:
         """(1, N, H, D)."""
-        projected = (query_1HND, key_1KND, value_1KND)
-        return row_attention(projected, params.layout, scale=self.scale)
+        if params.part is None:
+            heads = (query_1HND, key_1KSD, value_1KSD)
+            return row_attention(heads, params.layout, scale=self.scale)
+        found = []
+        pieces = query_1HND.split(params.part.length, dim=2)  # type: ignore[no-untyped-call]
+        for query, segment in zip(pieces, _segments(params, params.part), strict=True):
+            seen = slice(segment.first_key, segment.keys_end)
+            heads = (query, key_1KSD[:, :, seen], value_1KSD[:, :, seen])
+            found.append(row_attention(heads, segment.queries, keys=segment.keys, scale=self.scale))
+        return torch.cat(found, dim=1)
+
+
+def _segments(params: RowParams, part: ContextPart) -> list[Segment]:
+    """Made by the first layer of a batch, and kept for the others."""
+    if "segments" not in params.kept:
+        params.kept["segments"] = part.segments(params.layout)
+    segments: list[Segment] = params.kept["segments"]
+    return segments

@@ -15,7 +15,7 @@ from axisrl.plugins import ConfigProblem
 from axisrl_megatron.families import read_fields, shape_of
 from axisrl_megatron.layout import Layout
 
-_SIZES = ("tensor",)
+_SIZES = ("tensor", "context")
 """Options of the trainer that divide a model."""
 
 

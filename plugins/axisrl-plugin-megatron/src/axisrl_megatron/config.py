@@ -18,10 +18,10 @@ OWNED = {
     "tensor_model_parallel_size": "it is trainer.tensor",
     "pipeline_model_parallel_size": _ONE,
     "virtual_pipeline_model_parallel_size": _ONE,
-    "context_parallel_size": _ONE,
+    "context_parallel_size": "it is trainer.context",
     "expert_model_parallel_size": _ONE,
     "expert_tensor_parallel_size": _ONE,
-    "sequence_parallel": _ONE,
+    "sequence_parallel": "it is trainer.sequence",
     "bf16": _DTYPE,
     "fp16": _DTYPE,
     "params_dtype": _DTYPE,
@@ -70,6 +70,12 @@ class MegatronConfig(TrainingOptions):
     tensor: int = 1
     """Ranks (of ``placement.trainer_ranks``) that share each layer: tensor parallel. The others are
     data parallel. Frozen models are held whole by one process."""
+    context: int = 1
+    """Ranks that divide the tokens of each packed batch, for rows that are too long for one:
+    context parallel. Each layer's attention puts their keys and values together."""
+    sequence: bool = False
+    """The ranks of ``tensor`` divide the tokens between the matrix products of a layer, too, so
+    that norms and residuals take less memory: sequence parallel."""
     attention: str = "axisrl_megatron.attention:RowAttention"
     """The core attention of every layer, ``module:class``: what stands in Megatron's layer spec."""
     megatron: Mapping[str, Any] = field(default_factory=dict)
@@ -78,8 +84,11 @@ class MegatronConfig(TrainingOptions):
 
     def __post_init__(self) -> None:
         TrainingOptions.__post_init__(self)
-        if self.tensor < 1:
-            raise ValueError(f"tensor {self.tensor} must be >= 1")
+        for name, size in (("tensor", self.tensor), ("context", self.context)):
+            if size < 1:
+                raise ValueError(f"{name} {size} must be >= 1")
+        if self.sequence and self.tensor == 1:
+            raise ValueError("sequence true needs tensor above 1: 1 rank has every token")
         module, colon, name = self.attention.partition(":")
         if not (module and colon and name):
             raise ValueError(f"attention {self.attention!r} is not module:class")

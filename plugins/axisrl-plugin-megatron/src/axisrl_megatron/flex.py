@@ -5,7 +5,8 @@ It shows what the seam takes: another mask (a tree of rows) is another function 
 CUDA the kernel is compiled when it is first used; elsewhere torch computes it plainly, in memory of
 the square of the tokens, and without gradients.
 
-Shapes: ``N`` tokens, ``H`` query heads, ``K`` key-value heads, ``D`` head size; of one rank.
+Shapes: ``N`` queries, ``S`` tokens of the batch (N unless ranks divide them), ``H`` query heads,
+``K`` key-value heads, ``D`` head size; of one rank.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ class FlexRowAttention(CoreAttention):
     """Causal attention inside each row, by torch's FlexAttention."""
 
     def attend(
-        self, query_1HND: Tensor, key_1KND: Tensor, value_1KND: Tensor, params: RowParams
+        self, query_1HND: Tensor, key_1KSD: Tensor, value_1KSD: Tensor, params: RowParams
     ) -> Tensor:
         """(1, N, H, D)."""
         found_1HND: Tensor = _kernel(query_1HND.is_cuda)(
             query_1HND,
-            key_1KND,
-            value_1KND,
+            key_1KSD,
+            value_1KSD,
             block_mask=_mask(params, query_1HND.device),
             scale=self.scale,
-            enable_gqa=query_1HND.shape[1] != key_1KND.shape[1],
+            enable_gqa=query_1HND.shape[1] != key_1KSD.shape[1],
         )
         return found_1HND.transpose(1, 2)
 
@@ -54,9 +55,12 @@ def _mask(params: RowParams, device: torch.device) -> BlockMask:
 
 def _made(params: RowParams, device: torch.device) -> BlockMask:
     lengths = torch.tensor(params.layout.lengths, device=device)
-    row_N = torch.arange(len(lengths), device=device).repeat_interleave(lengths)
+    row_S = torch.arange(len(lengths), device=device).repeat_interleave(lengths)
+    own_N = None if params.part is None else params.part.own_N(device)
 
     def visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (query >= key) & (row_N[query] == row_N[key])
+        token = query if own_N is None else own_N[query]
+        return (token >= key) & (row_S[token] == row_S[key])
 
-    return create_block_mask(visible, None, None, len(row_N), len(row_N), device=device)
+    queries = len(row_S if own_N is None else own_N)
+    return create_block_mask(visible, None, None, queries, len(row_S), device=device)

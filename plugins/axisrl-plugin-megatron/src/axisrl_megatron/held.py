@@ -7,7 +7,8 @@
 
 It knows no optimizer and no loss.
 
-Shapes: ``M`` trained tokens.
+Shapes: ``M`` trained tokens, ``O`` those of them that this rank passes through the net (all,
+unless ranks divide the tokens).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from axisrl_megatron.arguments import checked
 from axisrl_megatron.config import MegatronConfig
 from axisrl_megatron.families import architecture, head_size, read_config, shape_of
 from axisrl_megatron.mesh import Mesh
+from axisrl_megatron.portion import Portion
 from axisrl_megatron.weights import FolderTensors, NetWeights, Part, Source
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -79,6 +81,11 @@ class HeldModel:
                 "trainer.megatron.recompute_granularity: Megatron recomputes on CUDA devices alone",
                 fix="leave it out on a CPU",
             )
+        if self.mesh.layout.sequence and not _is_megatrons(self.device):
+            raise ConfigError(
+                "trainer.sequence: Megatron divides a layer's tokens on CUDA devices alone",
+                fix="leave it out on a CPU",
+            )
         options = {
             "bf16": dtype == torch.bfloat16,
             "params_dtype": dtype,
@@ -88,6 +95,8 @@ class HeldModel:
             "use_cpu_initialization": self.device.type == "cpu",
             "perform_initialization": False,
             "tensor_model_parallel_size": self.mesh.layout.tensor,
+            "context_parallel_size": self.mesh.layout.context,
+            "sequence_parallel": self.mesh.layout.sequence,
             "variable_seq_lengths": True,
             "moe_token_dispatcher_type": "alltoall",
             "masked_softmax_fusion": False,
@@ -126,8 +135,18 @@ class HeldModel:
     def sum_gradients(self, gradients: Sequence[Tensor]) -> None:
         """Make this rank's gradients those of all batches; in the order of :meth:`trained`."""
         named = dict(zip(self.trained(), gradients, strict=True))
-        self.mesh.sum_over_parts([named[name] for name in self._weights.per_head()])
+        self.mesh.sum_over_parts([named[name] for name in self._summed()])
         self.mesh.sum_over_data(gradients)
+
+    def _summed(self) -> list[str]:
+        """Parameters that are whole on each rank of a layer, with gradients that are parts of a
+        sum: of heads, or of tokens (Megatron marks those)."""
+        per_head = set(self._weights.per_head())
+        return [
+            name
+            for name, parameter in self.net.named_parameters()
+            if name in per_head or getattr(parameter, "sequence_parallel", False)
+        ]
 
     def norm(self, gradients: Mapping[str, Tensor]) -> Tensor:
         """The 2-norm of the whole model's gradients, given this rank's, by name."""
@@ -164,26 +183,30 @@ class HeldModel:
     def logprobs(self, tokens: TokenBatch, *, entropy: bool = False) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies (0 unless asked for) of the trained tokens, (M,)."""
         plan = head_plan(self._config, self.device, entropy=entropy)
-        temperature_M = tokens.temperature_M
-        hidden_MH = self._hidden(tokens)
+        portion = Portion.of(tokens, self.mesh)
+        hidden_OH = self._hidden(portion)
         weight_VH = self.net.vocabulary()
         shard = None
         if self.mesh.layout.tensor > 1:
-            hidden_MH = self.net.to_parts(hidden_MH)
+            hidden_OH = self.net.to_parts(hidden_OH)
             start = len(weight_VH) * self.mesh.place.tensor
             shard = VocabularyShard(start, len(weight_VH), self.mesh.tensor_group)
             weight_VH = weight_VH[: self._hf.vocab_size - start]
-        labels_M = tokens.labels_M
-        return token_logprobs(hidden_MH, weight_VH, labels_M, temperature_M, plan, shard)
+        labels_O, temperature_O = portion.own(tokens.labels_M), portion.own(tokens.temperature_M)
+        found = token_logprobs(hidden_OH, weight_VH, labels_O, temperature_O, plan, shard)
+        logprobs_M, entropy_M = portion.answers(torch.stack(found))
+        return logprobs_M, entropy_M
 
     def values(self, tokens: TokenBatch) -> Tensor:
         """V of the states that the trained tokens follow, (M,)."""
-        values_M1: Tensor = self.net.score(self._hidden(tokens).float())
-        return values_M1[:, 0]
+        portion = Portion.of(tokens, self.mesh)
+        values_O1: Tensor = self.net.score(self._hidden(portion).float())
+        return portion.answers(values_O1[:, 0])
 
-    def _hidden(self, tokens: TokenBatch) -> Tensor:
-        hidden_NH: Tensor = self.net(tokens)
-        return hidden_NH.index_select(0, tokens.trained_M)
+    def _hidden(self, portion: Portion) -> Tensor:
+        """Of the trained tokens that are here, (O, H)."""
+        hidden_NH: Tensor = self.net(portion)
+        return hidden_NH.index_select(0, portion.trained_O)
 
     def export(self, target: Path, weights: Mapping[str, Tensor]) -> None:
         """Make ``target`` a folder that transformers loads: ``weights``, config and tokenizer."""
@@ -215,3 +238,12 @@ def _device(name: str) -> torch.device:
     if device.index is not None:
         torch.cuda.set_device(device)  # where Megatron makes its parameters
     return device
+
+
+def _is_megatrons(device: torch.device) -> bool:
+    """True where Megatron's own buffers would be on ``device``: it asks for the current CUDA
+    device."""
+    try:
+        return torch.device(torch.cuda.current_device()).type == device.type
+    except (AssertionError, RuntimeError):  # a torch without CUDA, a machine without a GPU
+        return False

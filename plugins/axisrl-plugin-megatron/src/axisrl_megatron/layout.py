@@ -47,14 +47,16 @@ class Layout:
     expert: int = 1
     expert_tensor: int = 1
     data: int = 1
+    sequence: bool = False
+    """``tensor`` ranks divide the tokens between the matrix products of a layer, too."""
 
     @classmethod
-    def over(cls, world: int, **sizes: int) -> Layout:
+    def over(cls, world: int, *, sequence: bool = False, **sizes: int) -> Layout:
         """The layout of ``world`` processes; what ``sizes`` leave is data parallel.
 
         Raises ``ConfigError`` with the arithmetic when they do not divide it.
         """
-        alone = cls(**sizes)
+        alone = cls(**sizes, sequence=sequence)
         model = alone.tensor * alone.pipeline * alone.context
         if world % model:
             raise ConfigError(
@@ -62,7 +64,7 @@ class Layout:
                 f"{alone.pipeline} x context {alone.context} = {model}",
                 fix=f"set placement.trainer_ranks to a multiple of {model}, or the sizes lower",
             )
-        return cls(**sizes, data=world // model)
+        return cls(**sizes, data=world // model, sequence=sequence)
 
     @property
     def world(self) -> int:
@@ -88,6 +90,12 @@ class Layout:
         at = self.place(rank)
         first = at.tensor == at.context == 0
         return Share(index=at.data, count=self.data, speaks=first and at.stage == self.pipeline - 1)
+
+    @property
+    def token_multiple(self) -> int:
+        """So many tokens, or a multiple, have the batches that the ranks of a share divide."""
+        chunks = 2 * self.context if self.context > 1 else 1
+        return chunks * self.tensor if self.sequence else chunks
 
     def padded(self, vocabulary: int) -> int:
         """So many tokens that ``tensor`` divides them."""

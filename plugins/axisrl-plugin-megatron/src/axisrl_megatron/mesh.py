@@ -17,6 +17,7 @@ from torch import Tensor
 from axisrl.errors import EnvironmentProblem
 from axisrl.ops.rank_group import RankGroup
 from axisrl.types import Ranks, Share
+from axisrl_megatron.context import ContextPart
 from axisrl_megatron.layout import Layout
 
 T = TypeVar("T")
@@ -57,6 +58,19 @@ class Mesh:
 
         return parallel_state.get_tensor_model_parallel_group()
 
+    def context_part(self, tokens: int) -> ContextPart | None:
+        """This rank's of a batch of so many tokens; None where it has all of them."""
+        from megatron.core import parallel_state
+
+        if self.layout.context == 1:
+            return None
+        return ContextPart(
+            index=self.place.context,
+            size=self.layout.context,
+            tokens=tokens,
+            group=parallel_state.get_context_parallel_group(),
+        )
+
     def meet(self) -> None:
         """Return when every rank is here. Raises ``RankLost``."""
         if self._group is not None:
@@ -95,6 +109,7 @@ class Mesh:
 def _start(layout: Layout, ranks: Ranks | None) -> RankGroup | None:
     import torch
     from megatron.core import parallel_state
+    from megatron.core.tensor_parallel.random import initialize_rng_tracker
     from torch import distributed
 
     if distributed.is_initialized():
@@ -118,4 +133,6 @@ def _start(layout: Layout, ranks: Ranks | None) -> RankGroup | None:
         expert_tensor_parallel_size=layout.expert_tensor,
         create_gloo_process_groups=False,
     )
+    # Layers draw nothing (no dropout), so no rank needs a generator of its own.
+    initialize_rng_tracker(inference_rng_tracker=True)
     return group

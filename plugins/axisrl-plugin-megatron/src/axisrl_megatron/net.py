@@ -23,16 +23,21 @@ from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.tensor_parallel import (
     ColumnParallelLinear,
     copy_to_tensor_model_parallel_region,
+    gather_from_sequence_parallel_region,
 )
 from megatron.core.transformer import TransformerConfig
-from megatron.core.transformer.spec_utils import ModuleSpec
-from megatron.core.transformer.transformer_block import TransformerBlock
+from megatron.core.transformer.transformer_block import (
+    TransformerBlock,
+    TransformerBlockSubmodules,
+    get_num_layers_to_build,
+)
 from torch import Tensor, nn
 
 from axisrl.errors import ConfigError
-from axisrl.ops.token_batch import TokenBatch
-from axisrl_megatron.attention import RowParams
+from axisrl_megatron.attention import CoreAttention
 from axisrl_megatron.families import inverse_frequencies
+from axisrl_megatron.norm import Norm
+from axisrl_megatron.portion import Portion
 
 
 class PackedNet(LanguageModule):  # type: ignore[misc]
@@ -58,23 +63,28 @@ class PackedNet(LanguageModule):  # type: ignore[misc]
             max_sequence_length=hf_config.max_position_embeddings,
             position_embedding_type="rope",
         )
-        self.decoder = TransformerBlock(config=config, spec=layer_spec(config, attention))
+        self.decoder = TransformerBlock(config=config, spec=block_spec(config, attention))
         self.output_layer = None if head == "value" else _output_layer(config, vocabulary, tied)
         self.score = nn.Linear(config.hidden_size, 1) if head == "value" else None
         device = torch.device("cpu" if config.use_cpu_initialization else "cuda")
         self._frequencies = inverse_frequencies(hf_config, device)
 
-    def forward(self, tokens: TokenBatch) -> Tensor:
-        """Hidden states after the last norm, (N, H)."""
+    def forward(self, portion: Portion) -> Tensor:
+        """Hidden states after the last norm, (N, H). Ranks that share the layers all have them, and
+        give each the same gradient."""
         embedded_N1H = self.embedding(
-            input_ids=tokens.ids_N[None], position_ids=tokens.positions_N[None]
+            input_ids=portion.ids_N[None], position_ids=portion.positions_N[None]
         )
         hidden_N1H: Tensor = self.decoder(
             hidden_states=embedded_N1H,
             attention_mask=None,
-            rotary_pos_emb=self._rotation(tokens.positions_N),
-            packed_seq_params=RowParams.of(tokens.rows),
+            rotary_pos_emb=self._rotation(portion.positions_N),
+            packed_seq_params=portion.params,
         )
+        if self.config.sequence_parallel:
+            hidden_N1H = gather_from_sequence_parallel_region(
+                hidden_N1H, tensor_parallel_output_grad=False
+            )
         return hidden_N1H[:, 0]
 
     def to_parts(self, hidden_MH: Tensor) -> Tensor:
@@ -97,16 +107,28 @@ class PackedNet(LanguageModule):  # type: ignore[misc]
         return torch.cat((angles, angles), dim=-1)[:, None, None]
 
 
-def layer_spec(config: TransformerConfig, attention: str) -> ModuleSpec:
-    """Megatron's local layer with the core attention ``module:class``.
+def block_spec(config: TransformerConfig, attention: str) -> TransformerBlockSubmodules:
+    """Megatron's local layers with the core attention ``module:class``.
 
     Raises ``ConfigError`` when there is no such class.
     """
     spec = get_gpt_layer_local_spec(
         qk_layernorm=config.qk_layernorm, normalization=config.normalization
     )
-    spec.submodules.self_attention.submodules.core_attention = _class_of(attention)
-    return spec
+    layer, core = spec.submodules, _class_of(attention)
+    if config.context_parallel_size > 1 and not issubclass(core, CoreAttention):
+        raise ConfigError(
+            f"trainer.attention {attention} would see the tokens of its own rank alone",
+            fix="derive it from axisrl_megatron.attention:CoreAttention, or leave out "
+            "trainer.context",
+        )
+    layer.input_layernorm = layer.pre_mlp_layernorm = Norm
+    heads = layer.self_attention.submodules
+    heads.core_attention = core
+    if config.qk_layernorm:
+        heads.q_layernorm = heads.k_layernorm = Norm
+    layers = get_num_layers_to_build(config)
+    return TransformerBlockSubmodules(layer_specs=[spec] * layers, layer_norm=Norm)
 
 
 def _class_of(attention: str) -> type:

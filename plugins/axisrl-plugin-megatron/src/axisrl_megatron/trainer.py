@@ -4,9 +4,9 @@
    answers, and takes another trainer's weights.
 2. A loss gives numerators; their sum under ``columns["weights"]`` is the loss. Masked positions
    are never read, so NaN there changes nothing.
-3. Of several ranks (:mod:`axisrl_megatron.mesh`) some share each layer, the others share the
-   batches: gradients are summed, the norm is of all. What a rank draws follows from the seed, its
-   share and the step, so that rank 0's checkpoint is enough for all.
+3. Of several ranks (:mod:`axisrl_megatron.mesh`) some share each layer or the tokens of a batch,
+   the others share the batches: gradients are summed, the norm is of all. What a rank draws
+   follows from the seed, its share and the step, so that rank 0's checkpoint is enough for all.
 
 It does not know rewards or algorithms, and computes no denominators.
 """
@@ -83,7 +83,8 @@ class MegatronTrainer:
         return self._layout(ranks.size).share(ranks.rank)
 
     def _layout(self, world: int) -> Layout:
-        return Layout.over(world, tensor=self._config.tensor)
+        sizes = {name: getattr(self._config, name) for name in ("tensor", "context")}
+        return Layout.over(world, sequence=self._config.sequence, **sizes)
 
     def start(self, model: ModelSpec, total_steps: int | None) -> None:
         """See the protocol. Raises ``ConfigError`` for float16 and for options that Megatron
@@ -183,7 +184,7 @@ class MegatronTrainer:
         """See the protocol. Tied weights are written once, under their first name."""
         held, training = self._ready(), self._trained("offer weights")
         weights = held.weights()
-        if held.mesh.layout.tensor == 1:
+        if held.mesh.layout.world == held.mesh.layout.data:
             return training.publisher.publish(version, weights)
         self._whole = weights
         held.mesh.meet()  # the others send their share of it when rank 0 tells them to
