@@ -140,7 +140,14 @@ class Divided(Joined):
 
     def weight_update(self, version):
         self.asked.append("weight_update")
-        return super().weight_update(version)
+
+
+class StateDivided(Divided):
+    """Every rank has the whole model, and a part of the optimizer's state."""
+
+    def join(self, ranks):
+        self.ranks = ranks
+        return Share(index=ranks.rank, count=ranks.size, divides_state=True)
 
 
 class Trainer(TrainerActor):
@@ -327,3 +334,4 @@ def test_ranks_that_divide_a_model_are_all_asked_for_what_needs_all_of_it(boot, 
         return [actor.backend.asked for actor in actors]
 
     assert in_ranks(boot(4), work, backend=Divided) == [["save", "weight_update"]] * 4
+    assert in_ranks(boot(2), work, backend=StateDivided) == [["save", "weight_update"], ["save"]]

@@ -79,8 +79,10 @@ def learn(rank, size, job, told=None):
     """Start (a checkpoint where one is given), take the steps, save where asked; checksum and
     statistics. A rank that ``hangs`` takes no step and stays until it is ``told``."""
     trainer = trainer_of(job["dir"], job.get("options", {}))
+    share = None
     if size > 1:
-        trainer.join(Ranks(rank=rank, size=size, rendezvous=job["at"], timeout_s=job["limit"]))
+        ranks = Ranks(rank=rank, size=size, rendezvous=job["at"], timeout_s=job["limit"])
+        share = trainer.join(ranks)
     trainer.start(job["spec"], 10)
     try:
         if "load" in job:
@@ -92,8 +94,8 @@ def learn(rank, size, job, told=None):
         stats = [trainer.step(mine, Noted()) for _ in range(steps)]
         if "receiver" in job:
             return sent(trainer, rank, job)
-        if rank == 0 and "save" in job:
-            job["save"].mkdir()
+        if "save" in job and (rank == 0 or share.divides_state):
+            job["save"].mkdir(exist_ok=True)
             trainer.save(job["save"])
         return trainer.weight_update(1).checksum, stats
     finally:
@@ -233,10 +235,27 @@ def test_a_gradient_that_is_not_finite_on_one_rank_is_skipped_by_all(pair, job):
     assert stats[0].metrics["loss/skipped_nonfinite"].value == 1.0
 
 
-def test_rank_0s_checkpoint_brings_both_ranks_on_bit_for_bit(pair, job, tmp_path):
+@pytest.mark.parametrize("lora", [False, True])
+def test_ranks_that_divide_the_optimizer_step_as_ranks_that_do_not(pair, job, tmp_path, lora):
     from axisrl_local.trainer_config import LoraOptions
 
-    options = {"lora": LoraOptions(rank=2, dropout=0.5)}
+    options = {"lora": LoraOptions(rank=2) if lora else None}
+    (_, stats), _ = pair.learn(job(options=options, save=tmp_path / "divided"))
+    options["distributed_optimizer"] = False
+    (_, others), _ = pair.learn(job(options=options, save=tmp_path / "whole"))
+    for mine, whole in zip(stats, others, strict=True):
+        assert mine.grad_norm == pytest.approx(whole.grad_norm, rel=1e-6)
+    found = [pair.learn(job(options=options, load=tmp_path / n)) for n in ("divided", "whole")]
+    for mine, whole in zip(found[0][0][1], found[1][0][1], strict=True):
+        assert mine.grad_norm == pytest.approx(whole.grad_norm, rel=1e-5)
+
+
+@pytest.mark.parametrize("divided", [True, False])
+def test_a_checkpoint_brings_both_ranks_on_bit_for_bit(pair, job, tmp_path, divided):
+    from axisrl_local.trainer_config import LoraOptions
+
+    lora = LoraOptions(rank=2, dropout=0.5)
+    options = {"lora": lora, "distributed_optimizer": divided}
     whole, _ = pair.learn(job(options=options, steps=4))
     pair.learn(job(options=options, steps=2, save=tmp_path / "half"))
     first, second = pair.learn(job(options=options, steps=2, load=tmp_path / "half"))

@@ -58,6 +58,7 @@ def rows(spec, count):
 def learn(rank, size, job):
     """Start, take the steps, save where asked; what was answered before and after, the weights'
     checksum and the steps' statistics."""
+    size = job.get("size", size)
     trainer = trainer_of(job["dir"], job["options"] if size > 1 else {})
     share = Share(index=0, count=1)
     if size > 1:
@@ -81,7 +82,7 @@ def learn(rank, size, job):
         if "receives" in job:
             return sent(trainer, rank, divided)
         checksum = trainer.weight_update(1).checksum
-        if "save" in job and (rank == 0 or divided):
+        if "save" in job and (rank == 0 or divided or share.divides_state):
             trainer.save(job["save"])
         return (
             before,
@@ -134,12 +135,12 @@ class Pair:
             self._processes.append(process)
 
     def ask(self, job):
-        """What each rank answered, by rank."""
-        at = free_address()
-        for pipe in self._pipes:
+        """What each rank answered, by rank; ``size`` of them where the job has one."""
+        at, pipes = free_address(), self._pipes[: job.get("size")]
+        for pipe in pipes:
             pipe.send(job | {"at": at})
         answers = []
-        for pipe in self._pipes:
+        for pipe in pipes:
             assert pipe.poll(LIMIT_S), "a rank never came back"
             answers.append(pipe.recv())
         return answers
@@ -261,6 +262,32 @@ def test_ranks_that_share_the_batches_are_as_one(pair, make_model, tmp_path, hea
     for got in ranks:
         np.testing.assert_allclose(got[3], alone[3], rtol=2e-4)
     assert ranks[0][2] == ranks[1][2]
+
+
+WHOLE_STATE = {"distributed_optimizer": False}
+
+
+@pytest.mark.parametrize(("size", "options"), [(3, DATA), (4, TENSOR)], ids=["3", "tensor 2 x 2"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_ranks_that_divide_the_optimizer_step_as_ranks_that_do_not(
+    four, make_model, tmp_path, size, options, dtype
+):
+    """And their checkpoint continues in one rank, whose continues in them."""
+    spec = make_model("qwen3", dtype=dtype, **SIZES)
+    folders = [tmp_path / name for name in ("of ranks", "of one", "of ranks again")]
+    job = job_of(spec, tmp_path, options, size=size)
+    got, want = (four.learn(job | {"options": {**options, **more}}) for more in ({}, WHOLE_STATE))
+    near = 1e-6 if dtype == "float32" else 2e-2
+    np.testing.assert_allclose(got[0][3], want[0][3], rtol=near, atol=near)
+    assert len({answer[2] for answer in got}) == 1
+    if dtype == "bfloat16":
+        return
+    for folder in folders:
+        folder.mkdir()
+    four.learn(job | {"steps": 1, "save": folders[0]})
+    first = learn(0, 1, job | {"size": 1, "steps": 1, "load": folders[0], "save": folders[1]})
+    second = four.learn(job | {"steps": 1, "load": folders[1]})[0]
+    np.testing.assert_allclose(first[3] + second[3], got[0][3][1:], rtol=2e-4)
 
 
 @pytest.mark.gpu

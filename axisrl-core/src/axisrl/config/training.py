@@ -32,6 +32,10 @@ class TrainingOptions(Config):
     """Decoupled decay of matrices; norms and biases never decay."""
     max_grad_norm: float = 1.0
     """Gradients with a larger global norm are scaled down to it; 0 measures only."""
+    distributed_optimizer: bool = True
+    """Ranks that share the batches divide float32 master weights and moments among themselves
+    (ZeRO-1, arXiv 1910.02054): D of them hold 6 + 12 / D bytes a parameter of a bfloat16 model
+    instead of 18, and send as much as before. One rank holds everything."""
     chunk_tokens: int | None = None
     """Tokens whose logits exist at once; null is 4096 on CUDA and 1024 elsewhere."""
     kept_logits_mib: int | None = None

@@ -1,6 +1,7 @@
 """AdamW over float32 master weights, with clipping, a schedule and a guard.
 
-Gradients of half-type weights are summed over micro-batches in float32, beside the master copy.
+Gradients of half-type weights are summed over micro-batches in float32, beside the master copy
+(:mod:`axisrl.ops.masters`); ranks may divide masters and moments among themselves.
 An update whose gradient norm is not finite is not applied; the caller is told. The learning rate
 depends on the number of steps taken alone, skipped ones included.
 
@@ -10,13 +11,14 @@ It does not compute gradients and writes no files.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from axisrl.config.training import TrainingOptions
+from axisrl.ops.masters import DividedMasters, Division, Masters, Named
 from axisrl.ops.step_totals import UpdateReport
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -40,30 +42,32 @@ class Optimizer:
 
     def __init__(
         self,
-        named: Sequence[tuple[str, torch.nn.Parameter]],
+        named: Named,
         config: TrainingOptions,
         total_steps: int,
         master_weights: Literal["float32", "model"] = "float32",
         norm: Callable[[Mapping[str, Tensor]], Tensor] | None = None,
+        division: Callable[[str], Division] | None = None,
     ) -> None:
-        """``norm`` is the 2-norm of all gradients, given those of ``named``: for ranks that divide
-        a model among themselves."""
+        """``norm`` is the 2-norm of all gradients, given those of ``named`` (or numbers with their
+        norms): for ranks that divide a model among themselves. ``division``: over which ranks the
+        state of the parameter of that name is divided; without, each holds all of it."""
         self._config = config
-        self._master_weights = master_weights
         self._norm = norm
         self._total_steps = total_steps
-        self._halves: dict[str, torch.nn.Parameter] = {}
-        self._masters = {name: self._master(name, parameter) for name, parameter in named}
-        matrices = [name for name, master in self._masters.items() if master.ndim >= 2]
-        others = [name for name in self._masters if name not in set(matrices)]
+        self._masters: Masters | DividedMasters
+        if division is None:
+            self._masters = Masters(named, master_weights)
+        else:
+            self._masters = DividedMasters(named, master_weights, division)
+        tensors = self._masters.tensors
+        matrices = [name for name, parameter in named if parameter.ndim >= 2]
+        others = [name for name in tensors if name not in set(matrices)]
         self._order = matrices + others
         self._adamw = torch.optim.AdamW(
             [
-                {
-                    "params": [self._masters[n] for n in matrices],
-                    "weight_decay": config.weight_decay,
-                },
-                {"params": [self._masters[n] for n in others], "weight_decay": 0.0},
+                {"params": [tensors[n] for n in matrices], "weight_decay": config.weight_decay},
+                {"params": [tensors[n] for n in others], "weight_decay": 0.0},
             ],
             lr=config.lr,
             betas=config.betas,
@@ -75,36 +79,20 @@ class Optimizer:
         self.updates = 0
         """Steps that were applied."""
 
-    def _master(self, name: str, parameter: torch.nn.Parameter) -> Tensor:
-        if parameter.dtype == torch.float32 or self._master_weights == "model":
-            return parameter
-        master = parameter.detach().float()
-        self._halves[name] = parameter
-
-        def collect(half: Tensor) -> None:
-            if half.grad is None:
-                return
-            if master.grad is None:
-                master.grad = half.grad.float()
-            else:
-                master.grad.add_(half.grad)
-            half.grad = None
-
-        parameter.register_post_accumulate_grad_hook(collect)  # type: ignore[no-untyped-call]
-        return master
+    @property
+    def divided(self) -> bool:
+        """True where ranks divide the state: :meth:`step` sums gradients over them, and all of them
+        must make it, and go through :meth:`saved`."""
+        return isinstance(self._masters, DividedMasters)
 
     def gradients(self) -> list[Tensor]:
         """What was accumulated since the last step, one tensor a parameter, for changes in
         place."""
-        found = []
-        for master in self._masters.values():
-            if master.grad is None:
-                master.grad = torch.zeros_like(master)
-            found.append(master.grad)
-        return found
+        return list(self._masters.gradients().values())
 
     def step(self) -> UpdateReport:
         """One update with the gradients accumulated since the last; then they are gone."""
+        self._masters.reduce()
         norm = self._clip()
         rate = learning_rate(self._config, self.steps, self._total_steps)
         applied = math.isfinite(norm)
@@ -112,7 +100,7 @@ class Optimizer:
             for group in self._adamw.param_groups:
                 group["lr"] = rate
             self._adamw.step()
-            self._refresh_halves()
+            self._masters.refresh()
             self.updates += 1
         self._adamw.zero_grad(set_to_none=True)
         self.steps += 1
@@ -120,52 +108,44 @@ class Optimizer:
 
     def _clip(self) -> float:
         """The norm of all gradients, which are scaled down to the limit where it is larger."""
-        masters = list(self._masters.values())
-        found = dict(zip(self._masters, self.gradients(), strict=True))
-        limit = self._config.max_grad_norm or math.inf
+        measured = self._masters.for_norm()
         if self._norm is None:
-            return float(torch.nn.utils.clip_grad_norm_(masters, limit))
-        norm = self._norm(found)
-        torch.nn.utils.clip_grads_with_norm_(masters, limit, norm)
+            norm = torch.nn.utils.get_total_norm(measured.values())
+        else:
+            norm = self._norm(measured)
+        limit = self._config.max_grad_norm or math.inf
+        torch.nn.utils.clip_grads_with_norm_(self._masters.tensors.values(), limit, norm)
         return float(norm)
-
-    @torch.no_grad()
-    def _refresh_halves(self) -> None:
-        for name, half in self._halves.items():
-            half.copy_(self._masters[name])
 
     def beside_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor held beside the model's, with a name of its own."""
-        for name, master in self._masters.items():
-            if name in self._halves:
-                yield f"master/{name}", master
-            if master.grad is not None:
-                yield f"gradient/{name}", master.grad
+        yield from self._masters.beside_weights()
+        for name, master in self._masters.tensors.items():
             for what, value in self._adamw.state.get(master, {}).items():
                 yield f"{what}/{name}", value
 
+    def saved(self) -> Iterator[tuple[str, Tensor]]:
+        """Everything ``restore`` needs besides the counters and the model's own weights, whole."""
+        for name, master in self._masters.tensors.items():
+            for moment in _MOMENTS if self.updates else ():
+                value = self._adamw.state[master][moment]
+                yield f"{moment}/{name}", self._masters.whole(name, value)
+        yield from self._masters.saved()
+
     def tensors(self) -> dict[str, Tensor]:
-        """Everything ``restore`` needs besides the counters and the model's own weights."""
-        found = {
-            f"{moment}/{name}": self._adamw.state[master][moment]
-            for name, master in self._masters.items()
-            for moment in _MOMENTS
-            if self.updates
-        }
-        return found | {f"master/{name}": self._masters[name] for name in self._halves}
+        """:meth:`saved`, all at once."""
+        return dict(self.saved())
 
     def restore(self, tensors: Mapping[str, Tensor], *, steps: int, updates: int) -> None:
         """Inverse of ``tensors``, after the model's weights were put back.
 
         Raises ``KeyError`` for a missing tensor and ``RuntimeError`` for one of another shape.
         """
-        with torch.no_grad():
-            for name in self._halves:
-                self._masters[name].copy_(tensors[f"master/{name}"])
+        self._masters.restore(tensors)
         state = {
             index: {
                 "step": torch.tensor(float(updates)),
-                **{m: self._like_master(name, tensors[f"{m}/{name}"]) for m in _MOMENTS},
+                **{m: self._masters.own(name, tensors[f"{m}/{name}"]) for m in _MOMENTS},
             }
             for index, name in enumerate(self._order)
             if updates
@@ -173,6 +153,3 @@ class Optimizer:
         groups = self._adamw.state_dict()["param_groups"]
         self._adamw.load_state_dict({"state": state, "param_groups": groups})
         self.steps, self.updates = steps, updates
-
-    def _like_master(self, name: str, tensor: Tensor) -> Tensor:
-        return torch.empty_like(self._masters[name]).copy_(tensor)

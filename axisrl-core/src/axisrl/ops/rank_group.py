@@ -4,7 +4,9 @@
 2. A sum travels as flat float32 buckets: through the CPU, whatever device the gradients are on,
    unless a group of torch's is named. It is the same on every rank, bit for bit: each part is added
    up in one place and then copied.
-3. Nobody waits for ever: a rank that is missing is named after ``timeout_s``.
+3. Or each rank gets its part of a sum, and all get all parts of the result
+   (:mod:`axisrl.ops.masters`): together as many bytes as a sum.
+4. Nobody waits for ever: a rank that is missing is named after ``timeout_s``.
 
 It knows no model and no optimizer.
 """
@@ -71,13 +73,46 @@ class RankGroup:
         With ``group``, one of torch's, over its ranks alone and on the tensors' own device.
         """
         with self._waiting("step"):
-            for bucket in _buckets(tensors):
+            for at in buckets([each.numel() for each in tensors]):
+                bucket = tensors[at]
                 device = torch.device("cpu") if group is None else bucket[0].device
                 flat = torch.cat([each.reshape(-1).to(device, torch.float32) for each in bucket])
                 dist.all_reduce(flat, group=self._cpu if group is None else group)
                 parts = torch.split(flat, [each.numel() for each in bucket])
                 for each, part in zip(bucket, parts, strict=True):
                     each.copy_(part.view_as(each))
+
+    @torch.no_grad()
+    def scatter_sum(self, rows_DP: Tensor, group: Any = None) -> Tensor:
+        """(P,): this rank's row of the sum of all ranks' ``rows_DP``; each rank has one.
+
+        With ``group``, as in :meth:`sum_`.
+        """
+        with self._waiting("step"):
+            given = rows_DP.cpu() if group is None else rows_DP
+            own_P = torch.empty_like(given[0])
+            over = self._cpu if group is None else group
+            dist.reduce_scatter_tensor(own_P, given.reshape(-1), group=over)
+            return own_P.to(rows_DP.device)
+
+    @torch.no_grad()
+    def rows(self, own_P: Tensor, group: Any = None) -> Tensor:
+        """(D, P): what each of the ranks gave, in their order, bit for bit.
+
+        With ``group``, as in :meth:`sum_`.
+        """
+        with self._waiting("step"):
+            given = own_P.cpu() if group is None else own_P
+            ranks = self._ranks.size if group is None else dist.get_world_size(group)
+            found = given.new_empty(ranks * len(given))
+            over = self._cpu if group is None else group
+            dist.all_gather_into_tensor(found, given, group=over)
+            return found.view(ranks, -1).to(own_P.device)
+
+    def place(self, group: Any = None) -> tuple[int, int]:
+        """This process's rank among those of ``group``, one of torch's, or of all; and how many
+        they are."""
+        return dist.get_rank(group), dist.get_world_size(group)
 
     def gather(self, one: T) -> list[T]:
         """What every rank gave, by rank."""
@@ -123,14 +158,13 @@ def _key(rank: int) -> str:
     return f"axisrl/rank/{rank}"
 
 
-def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    bucket: list[Tensor] = []
-    size = 0
-    for each in tensors:
-        if bucket and size + each.numel() > _BUCKET:
-            yield bucket
-            bucket, size = [], 0
-        bucket.append(each)
-        size += each.numel()
-    if bucket:
-        yield bucket
+def buckets(sizes: Sequence[int]) -> Iterator[slice]:
+    """Slices of a sequence of tensors with so many numbers each, which travel at once."""
+    start = total = 0
+    for at, size in enumerate(sizes):
+        if at > start and total + size > _BUCKET:
+            yield slice(start, at)
+            start, total = at, 0
+        total += size
+    if start < len(sizes):
+        yield slice(start, len(sizes))

@@ -97,6 +97,6 @@ class DataParallelTrainer(TrainerBackend, Protocol):
            batches, and wait for nobody else.
         4. With as many shares as ranks, rank 0 alone is asked to ``save`` and for a
            ``weight_update``. With fewer, all are: rank 0 writes, the others give it their parts.
-           Every rank loads what was saved.
+           With ``divides_state`` all are asked to ``save``. Every rank loads what was saved.
         """
         ...

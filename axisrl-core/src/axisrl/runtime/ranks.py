@@ -3,8 +3,8 @@
 1. Every rank is an actor of its own, and every call goes to all of them at once: a rank that were
    left out would keep the others waiting in their next step.
 2. Rank 0 speaks for all. What only it has to do (offer weights, save) the others are not asked for,
-   unless they divide the model among themselves; scores, of which each rank computed its share,
-   are put together.
+   unless they divide the model or its optimizer's state among themselves; scores, of which each
+   rank computed its share, are put together.
 3. The error that is raised names its rank. A rank that only lost the others (``RankLost``) is heard
    last, and nobody is waited for longer than ``grace_s`` once one has failed.
 
@@ -44,10 +44,12 @@ class RankedHandle:
         self._one_does = _RANK_0 | _WHOLE
 
     async def join(self) -> None:
-        """Let the ranks meet, and learn whether each has the whole model."""
+        """Let the ranks meet, and learn whether each has the whole model and its state."""
         shares = await self._answers(self._ranks, "join", await self.call("rendezvous"))
         if any(share.count < len(self._ranks) for share in shares):
             self._one_does = _RANK_0
+        elif any(share.divides_state for share in shares):
+            self._one_does = _RANK_0 | {"weight_update"}
 
     @property
     def pid(self) -> int:

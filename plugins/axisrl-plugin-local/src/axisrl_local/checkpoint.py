@@ -42,26 +42,34 @@ class TrainerState(NamedTuple):
     model: HeldModel
     optimizer: Optimizer
     generators: Generators
+    writes: bool = True
+    """False of ranks that only give their part of a divided optimizer."""
 
     def save(self, path: Path) -> None:
         """Write everything into ``path``. Raises ``OSError`` when the disk refuses."""
-        model, optimizer, generators = self
+        model, optimizer, generators, writes = self
         counters = {
             "steps": optimizer.steps,
             "updates": optimizer.updates,
             "adapter_scale": _adapter_scale(model),
         }
+        tensors = {}
+        for name, tensor in optimizer.saved():
+            if writes:
+                tensors[name] = tensor.cpu()
+        if not writes:
+            return
         with writing():
             _export(model, path / _MODEL)
             if model.adapter is not None:
                 save_file(model.trained(), path / _ADAPTER)
-            save_file(optimizer.tensors() | generators.tensors(), path / _TENSORS)
+            save_file(tensors | generators.tensors(), path / _TENSORS)
         write_counters(path, _FORMAT, counters)
 
     def load(self, path: Path) -> None:
         """Put back what :meth:`save` wrote. Raises ``CheckpointError`` when it does not fit the
         model or is damaged."""
-        model, optimizer, generators = self
+        model, optimizer, generators, _ = self
         with reading(path):
             counters = read_counters(path, _FORMAT)
             _check_adapter(counters["adapter_scale"], _adapter_scale(model))

@@ -13,7 +13,7 @@ It does not know rewards or algorithms, compute denominators, or shard a model.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from axisrl.errors import ConfigError, EnvironmentProblem
 from axisrl.ops.adamw import Optimizer
 from axisrl.ops.generators import Generators
 from axisrl.ops.host_memory import HostMemory, TrainerMemory
+from axisrl.ops.masters import Division
 from axisrl.ops.micro_batch import add_gradients, check_loss, logprob_answers, value_answers
 from axisrl.ops.rank_group import RankGroup
 from axisrl.ops.step_totals import StepTotals
@@ -78,7 +79,7 @@ class LocalTrainer:
     def join(self, ranks: Ranks) -> Share:
         """See the protocol. Every rank holds the whole model."""
         self._ranks = ranks
-        return Share(index=ranks.rank, count=ranks.size)
+        return Share(index=ranks.rank, count=ranks.size, divides_state=self._divides())
 
     def start(self, model: ModelSpec, total_steps: int | None) -> None:
         """See the protocols. Raises ``ConfigError`` for training in float16, whose gradients
@@ -94,12 +95,12 @@ class LocalTrainer:
             held.freeze()
             self._receiver = WeightReceiver(held.net)
         else:
-            self._training = self._prepare(held, total_steps)
             if self._ranks is not None:
                 self._group = RankGroup(self._ranks)
-                if isinstance(self._training.publisher, WeightSender):
-                    leader, *_ = self._group.gather(self._training.publisher.address)
-                    self._training.publisher.join(leader)
+            training = self._training = self._prepare(held, total_steps)
+            if self._group is not None and isinstance(training.publisher, WeightSender):
+                leader, *_ = self._group.gather(training.publisher.address)
+                training.publisher.join(leader)
         self._memory = TrainerMemory(model.name, self._parts(held))
         self._model = held
 
@@ -136,10 +137,21 @@ class LocalTrainer:
                 self._config,
                 total_steps,
                 self._config.master_weights,
+                division=self._division(),
             ),
             generators,
             self._publisher(),
         )
+
+    def _division(self) -> Callable[[str], Division] | None:
+        if self._group is None or not self._divides():
+            return None
+        everybody = Division(self._group)
+        return lambda name: everybody
+
+    def _divides(self) -> bool:
+        several = self._ranks is not None and self._ranks.size > 1
+        return several and self._config.distributed_optimizer
 
     def _publisher(self) -> WeightPublisher | WeightSender:
         def offered() -> Mapping[str, Tensor]:
@@ -167,7 +179,8 @@ class LocalTrainer:
         optimizer = training.optimizer
         if self._group is not None:
             self._group.meet()
-            self._group.sum_(optimizer.gradients())
+            if not optimizer.divided:
+                self._group.sum_(optimizer.gradients())
             totals = StepTotals.over(self._group.gather(totals.on_cpu()))
         report = optimizer.step()
         if not report.applied:
@@ -221,7 +234,8 @@ class LocalTrainer:
         if self._receiver is not None:
             return FrozenState(held, self._receiver)
         training = self._trained("save")
-        return TrainerState(held, training.optimizer, training.generators)
+        first = self._ranks is None or self._ranks.rank == 0
+        return TrainerState(held, training.optimizer, training.generators, writes=first)
 
     def stop(self) -> None:
         """See the protocol."""

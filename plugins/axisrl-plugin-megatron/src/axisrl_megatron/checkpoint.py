@@ -14,8 +14,6 @@ make the folder durable or mark it finished: the core's checkpoint does.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,21 +41,31 @@ class TrainerState(NamedTuple):
         """Write this rank's part into ``path``. Raises ``OSError`` when the disk refuses."""
         weights = self.model.weights()
         mesh, first = self.model.mesh, self.model.mesh.rank == 0
+        own = mesh.place.data == mesh.place.context == 0
+        parts = self._parts(keep=own) if own or self.optimizer.divided else []
         with writing():
             if first:
                 self.model.export(path / _MODEL, weights)
-            if mesh.place.data == mesh.place.context == 0:
+            if own:
                 (path / _OPTIMIZER).mkdir(exist_ok=True)
                 file = path / _OPTIMIZER / f"{mesh.rank:05}.safetensors"
-                write_parts(file, self._parts(), self.generators.tensors() if first else {})
+                write_parts(file, parts, self.generators.tensors() if first else {})
         if first:
             counters = {"steps": self.optimizer.steps, "updates": self.optimizer.updates}
             write_counters(path, _FORMAT, counters | {"files": mesh.layout.parts})
 
-    def _parts(self) -> Iterator[Part]:
-        for kind, tensors in _by_kind(self.optimizer.tensors()).items():
-            for part in self.model.parts(tensors):
-                yield part._replace(name=f"{kind}/{part.name}")
+    def _parts(self, *, keep: bool) -> list[Part]:
+        """What this rank has, in host memory: no more than one tensor is whole on its device.
+        Without ``keep`` it only gives others what they lack."""
+        found = []
+        for name, tensor in self.optimizer.saved():
+            if not keep:
+                continue
+            kind, _, parameter = name.partition("/")
+            for part in self.model.parts({parameter: tensor}):
+                name, here = f"{kind}/{part.name}", part.tensor.cpu()
+                found.append(part._replace(name=name, tensor=here))
+        return found
 
     def load(self, path: Path) -> None:
         """Put back what :meth:`save` wrote. Raises ``CheckpointError`` when it does not fit the
@@ -111,12 +119,3 @@ def _load_model(model: HeldModel, path: Path) -> None:
 
 def _source(folder: FolderTensors, kind: str) -> Source:
     return lambda name: folder(f"{kind}/{name}")
-
-
-def _by_kind(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """Optimizer state ``<kind>/<parameter>`` as kind -> parameter -> tensor."""
-    kinds: dict[str, dict[str, Tensor]] = defaultdict(dict)
-    for name, tensor in tensors.items():
-        kind, _, parameter = name.partition("/")
-        kinds[kind][parameter] = tensor
-    return kinds

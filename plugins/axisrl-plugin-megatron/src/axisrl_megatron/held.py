@@ -14,7 +14,7 @@ unless ranks divide the tokens).
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from torch import Tensor
 from axisrl.errors import ConfigError, EnvironmentProblem
 from axisrl.ops.head_plan import head_plan
 from axisrl.ops.logprobs import VocabularyShard, token_logprobs
+from axisrl.ops.masters import Division
 from axisrl.ops.token_batch import TokenBatch
 from axisrl.ops.value_head import drawn_value_head
 from axisrl.types import ModelSpec
@@ -132,11 +133,18 @@ class HeldModel:
         """All weights by their Hugging Face names."""
         return self._weights.named()
 
-    def sum_gradients(self, gradients: Sequence[Tensor]) -> None:
-        """Make this rank's gradients those of all batches; in the order of :meth:`trained`."""
+    def sum_gradients(self, gradients: Sequence[Tensor], *, data: bool) -> None:
+        """Make this rank's gradients those of its part of the model, and with ``data`` of all
+        batches; in the order of :meth:`trained`."""
         named = dict(zip(self.trained(), gradients, strict=True))
         self.mesh.sum_over_parts([named[name] for name in self._summed()])
-        self.mesh.sum_over_data(gradients)
+        if data:
+            self.mesh.sum_over_data(gradients)
+
+    def division(self) -> Callable[[str], Division] | None:
+        """Over which ranks the optimizer's state may be divided, by parameter; None for one."""
+        everywhere = self.mesh.division
+        return None if everywhere is None else lambda name: everywhere
 
     def _summed(self) -> list[str]:
         """Parameters that are whole on each rank of a layer, with gradients that are parts of a

@@ -76,6 +76,11 @@ class Layout:
         """Ranks that have something of a model which no other has: those of the first share."""
         return self.tensor * self.pipeline
 
+    @property
+    def replicas(self) -> int:
+        """Ranks that have the same part of the model, and a gradient of it each."""
+        return self.context * self.data
+
     def place(self, rank: int) -> Place:
         """Where a rank is: tensor changes fastest, then context, data, pipeline (Megatron's
         order)."""

@@ -10,11 +10,13 @@ It knows no model.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 from torch import Tensor
 
 from axisrl.errors import EnvironmentProblem
+from axisrl.ops.masters import Division
 from axisrl.ops.rank_group import RankGroup
 from axisrl.types import Ranks, Share
 from axisrl_megatron.context import ContextPart
@@ -80,14 +82,18 @@ class Mesh:
         """What every rank gave, by rank."""
         return [one] if self._group is None else self._group.gather(one)
 
+    @cached_property
+    def division(self) -> Division | None:
+        """Over the ranks that :meth:`sum_over_data` sums over; None where there is one."""
+        if self._group is None or self.layout.replicas == 1:
+            return None
+        return Division(self._group, _data_group())
+
     def sum_over_data(self, tensors: Sequence[Tensor]) -> None:
         """Replace each by its sum over the shares, and over the ranks that divide a share's tokens;
         ranks that have the same part of the model get the same bits."""
-        from megatron.core import parallel_state
-
-        if self._group is not None and self.layout.data * self.layout.context > 1:
-            group = parallel_state.get_data_parallel_group(with_context_parallel=True)
-            self._group.sum_(tensors, group)
+        if self._group is not None and self.layout.replicas > 1:
+            self._group.sum_(tensors, _data_group())
 
     def sum_over_parts(self, tensors: Sequence[Tensor]) -> None:
         """Replace each by its sum over the ranks that share the layers."""
@@ -104,6 +110,13 @@ class Mesh:
             del _users[self.layout]
             parallel_state.destroy_model_parallel()
             distributed.destroy_process_group()
+
+
+def _data_group() -> Any:
+    """Torch's group of the ranks that have the same part of the model."""
+    from megatron.core import parallel_state
+
+    return parallel_state.get_data_parallel_group(with_context_parallel=True)
 
 
 def _start(layout: Layout, ranks: Ranks | None) -> RankGroup | None:

@@ -13,6 +13,7 @@ It does not know rewards or algorithms, and computes no denominators.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -80,7 +81,9 @@ class MegatronTrainer:
         """See the protocol. Raises ``ConfigError`` for a number of ranks that ``tensor`` does not
         divide."""
         self._ranks = ranks
-        return self._layout(ranks.size).share(ranks.rank)
+        layout = self._layout(ranks.size)
+        divides = self._config.distributed_optimizer and layout.replicas > 1
+        return dataclasses.replace(layout.share(ranks.rank), divides_state=divides)
 
     def _layout(self, world: int) -> Layout:
         sizes = {name: getattr(self._config, name) for name in ("tensor", "context")}
@@ -123,8 +126,10 @@ class MegatronTrainer:
 
     def _prepare(self, held: HeldModel, total_steps: int) -> _Training:
         norm = held.norm if held.mesh.layout.tensor > 1 else None
+        division = held.division() if self._config.distributed_optimizer else None
+        named = list(held.trained().items())
         return _Training(
-            Optimizer(list(held.trained().items()), self._config, total_steps, norm=norm),
+            Optimizer(named, self._config, total_steps, norm=norm, division=division),
             Generators(self._context.seed, held.device),
             weight_offer(
                 self._config, self._context.run_dir, this_host(), self._ranks, self._offered
@@ -162,7 +167,8 @@ class MegatronTrainer:
             add_gradients(held, batches, loss, totals)
         if self._ranks is not None:
             held.mesh.meet()
-            held.sum_gradients(training.optimizer.gradients())
+            optimizer = training.optimizer
+            held.sum_gradients(optimizer.gradients(), data=not optimizer.divided)
             own = totals.on_cpu() if held.mesh.share.speaks else None
             totals = StepTotals.over([one for one in held.mesh.gather(own) if one is not None])
         report = training.optimizer.step()
