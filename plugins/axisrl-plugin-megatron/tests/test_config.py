@@ -17,15 +17,20 @@ def test_an_attention_that_is_no_class_is_refused(attention):
         MegatronConfig(attention=attention)
 
 
-@pytest.mark.parametrize("name", ["tensor", "context"])
-def test_a_size_below_one_is_refused(name):
-    with pytest.raises(ValueError, match=f"{name} 0 must be >= 1"):
-        MegatronConfig(**{name: 0})
-
-
-def test_one_rank_cannot_divide_the_tokens_of_its_layers():
-    with pytest.raises(ValueError, match="sequence true needs tensor above 1"):
-        MegatronConfig(sequence=True)
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        ({"tensor": 0}, "tensor 0 must be >= 1"),
+        ({"pipeline": 0}, "pipeline 0 must be >= 1"),
+        ({"context": 0}, "context 0 must be >= 1"),
+        ({"virtual": -1}, "virtual -1 must be >= 1"),
+        ({"virtual": 2}, "virtual 2 needs pipeline above 1"),
+        ({"sequence": True}, "sequence true needs tensor above 1"),
+    ],
+)
+def test_sizes_that_divide_nothing_are_refused(sizes, told):
+    with pytest.raises(ValueError, match=told):
+        MegatronConfig(**sizes)
 
 
 def test_options_of_every_trainer_are_checked():

@@ -72,6 +72,15 @@ def test_a_layout_that_leaves_a_rest_is_refused_with_the_arithmetic(shape, sizes
         Layout(**sizes).check(shape)
 
 
+def test_the_first_net_of_all_has_the_embedding_and_the_last_of_all_the_head():
+    layout = Layout(pipeline=3, virtual=2)
+    chunks = [chunk for stage in range(3) for chunk in layout.chunks(stage)]
+    assert [chunk.first for chunk in chunks] == [True] + [False] * 5
+    assert [chunk.last for chunk in chunks] == [False] * 5 + [True]
+    assert [chunk.virtual for chunk in chunks] == [0, 1] * 3
+    assert [chunk.virtual for chunk in Layout(pipeline=3).chunks(1)] == [None]
+
+
 def test_a_vocabulary_is_padded_until_it_is_divided():
     assert [Layout(tensor=4).padded(tokens) for tokens in (96, 97, 100)] == [96, 100, 100]
 

@@ -54,9 +54,11 @@ def test_a_rest_is_told_with_its_place(ranks, tensor):
 
 
 def test_sizes_are_multiplied():
-    assert problems(8, tensor=2, context=2) == []
+    assert problems(8, tensor=2, context=2, pipeline=2) == []
     (problem,) = problems(6, tensor=2, context=2)
     assert "tensor 2 x pipeline 1 x context 2 = 4" in problem.message
+    (problem,) = problems(6, tensor=2, pipeline=2)
+    assert "tensor 2 x pipeline 2 x context 1 = 4" in problem.message
 
 
 def test_another_trainer_is_none_of_its_business():
@@ -86,6 +88,11 @@ def test_a_model_that_the_layout_does_not_divide_is_told_with_the_arithmetic(mis
     (problem,) = misfits(config_of(4, tensor=4))
     assert problem.path == "trainer"
     assert "2 key-value heads / tensor 4 leaves 2" in problem.message
+
+
+def test_layers_that_stages_do_not_divide_are_told(misfits):
+    (problem,) = misfits(config_of(4, pipeline=4, virtual=2))
+    assert "28 layers / pipeline x virtual 8 leaves 4" in problem.message
 
 
 def test_the_value_model_is_looked_at_too(misfits):

@@ -55,6 +55,13 @@ def rows(spec, count):
     return with_weights(found, "token_mean", 0)
 
 
+def batches(samples, count):
+    """So many micro-batches; with several, one more that trains on nothing."""
+    found = [packed(samples[at::count]) for at in range(count) if samples[at:]]
+    untrained = dataclasses.replace(samples[0], loss_mask=np.zeros_like(samples[0].loss_mask))
+    return found if count == 1 else [found[0], packed([untrained]), *found[1:]]
+
+
 def learn(rank, size, job):
     """Start, take the steps, save where asked; what was answered before and after, the weights'
     checksum and the steps' statistics."""
@@ -74,7 +81,7 @@ def learn(rank, size, job):
         value = spec.head == "value"
         answer = trainer.values if value else trainer.logprobs
         loss = job.get("loss", ValueLoss() if value else PullLoss())
-        mine = [packed(job["samples"][share.index :: share.count])]
+        mine = batches(job["samples"][share.index :: share.count], job.get("micro", 1))
         before = answer(mine)
         stats = [trainer.step(mine, loss) for _ in range(job["steps"])]
         after = answer(mine)
@@ -125,7 +132,7 @@ def serve(pipe, rank, size):
 
 
 class Pair:
-    def __init__(self, size=2):
+    def __init__(self, size=2, serve=serve):
         self._pipes, self._processes = [], []
         for rank in range(size):
             ours, theirs = spawn.Pipe()

@@ -40,12 +40,12 @@ def weights(net):
 
 def weights_of(net, layout, rank=0):
     mesh = SimpleNamespace(layout=layout, place=layout.place(rank))
-    return NetWeights(net, 4, SHAPE, mesh)
+    return NetWeights(net.parameters, 4, SHAPE, mesh)
 
 
 def test_what_was_loaded_comes_back_under_its_names(weights):
     assert weights.load(TENSORS.__getitem__) == []
-    held = weights.named()
+    held = dict(weights.named())
     assert held.keys() == TENSORS.keys()
     assert all(torch.equal(held[name], TENSORS[name]) for name in TENSORS)
 

@@ -70,21 +70,31 @@ def check_loss(loss: Loss, spec: ModelSpec, provides: frozenset[str]) -> None:
         )
 
 
+def check_policy(spec: ModelSpec) -> None:
+    """Raise ``ConfigError`` for a value model."""
+    if spec.head == "value":
+        raise ConfigError("a value model has no log-probabilities", fix="ask the policy's trainer")
+
+
+def check_value(spec: ModelSpec) -> None:
+    """Raise ``ConfigError`` for a model without a value head."""
+    if spec.head != "value":
+        raise ConfigError(
+            "this model has no value head", fix="start the trainer with model.head value"
+        )
+
+
 def logprob_answers(model: PassModel, batches: Sequence[PackedBatch]) -> list[FloatArray]:
     """Log-probability of each label, 0 where masked; no gradient. Raises ``ConfigError`` for a
     value model."""
-    if model.spec.head == "value":
-        raise ConfigError("a value model has no log-probabilities", fix="ask the policy's trainer")
+    check_policy(model.spec)
     return _answers(model, batches, lambda tokens: model.logprobs(tokens)[0])
 
 
 def value_answers(model: PassModel, batches: Sequence[PackedBatch]) -> list[FloatArray]:
     """V of the state that each label follows, 0 where masked; no gradient. Raises ``ConfigError``
     for a model without a value head."""
-    if model.spec.head != "value":
-        raise ConfigError(
-            "this model has no value head", fix="start the trainer with model.head value"
-        )
+    check_value(model.spec)
     return _answers(model, batches, model.values)
 
 

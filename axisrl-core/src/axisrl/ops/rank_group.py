@@ -41,7 +41,7 @@ class RankGroup:
         """The group of what goes through the CPU; None is torch's default."""
         self._timeout = timedelta(seconds=ranks.timeout_s)
         host, _, port = ranks.rendezvous.rpartition(":")
-        with self._waiting("start"):
+        with self.waiting("start"):
             store = dist.TCPStore(  # type: ignore[attr-defined]
                 host,
                 int(port),
@@ -63,7 +63,7 @@ class RankGroup:
 
     def meet(self) -> None:
         """Return when every rank is here. Raises ``RankLost``, on rank 0 with the names."""
-        with self._waiting("step"):
+        with self.waiting("step"):
             dist.monitored_barrier(self._cpu, timeout=self._timeout, wait_all_ranks=True)
 
     @torch.no_grad()
@@ -72,7 +72,7 @@ class RankGroup:
 
         With ``group``, one of torch's, over its ranks alone and on the tensors' own device.
         """
-        with self._waiting("step"):
+        with self.waiting("step"):
             for at in buckets([each.numel() for each in tensors]):
                 bucket = tensors[at]
                 device = torch.device("cpu") if group is None else bucket[0].device
@@ -88,7 +88,7 @@ class RankGroup:
 
         With ``group``, as in :meth:`sum_`.
         """
-        with self._waiting("step"):
+        with self.waiting("step"):
             given = rows_DP.cpu() if group is None else rows_DP
             own_P = torch.empty_like(given[0])
             over = self._cpu if group is None else group
@@ -101,7 +101,7 @@ class RankGroup:
 
         With ``group``, as in :meth:`sum_`.
         """
-        with self._waiting("step"):
+        with self.waiting("step"):
             given = own_P.cpu() if group is None else own_P
             ranks = self._ranks.size if group is None else dist.get_world_size(group)
             found = given.new_empty(ranks * len(given))
@@ -117,7 +117,7 @@ class RankGroup:
     def gather(self, one: T) -> list[T]:
         """What every rank gave, by rank."""
         found: list[T] = [one] * self._ranks.size
-        with self._waiting("step"):
+        with self.waiting("step"):
             dist.all_gather_object(found, one, group=self._cpu)
         return found
 
@@ -141,9 +141,13 @@ class RankGroup:
             )
 
     @contextmanager
-    def _waiting(self, moment: str) -> Iterator[None]:
+    def waiting(self, moment: str) -> Iterator[None]:
+        """Around a wait for others in one of torch's groups: one that fails is ``RankLost``, which
+        names the ``moment``."""
         try:
             yield
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as problem:  # torch has no narrower class for a lost peer
             ranks = self._ranks
             raise RankLost(

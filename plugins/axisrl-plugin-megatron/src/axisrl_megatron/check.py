@@ -15,7 +15,7 @@ from axisrl.plugins import ConfigProblem
 from axisrl_megatron.families import read_fields, shape_of
 from axisrl_megatron.layout import Layout
 
-_SIZES = ("tensor", "context")
+_SIZES = ("tensor", "pipeline", "virtual", "context")
 """Options of the trainer that divide a model."""
 
 

@@ -39,8 +39,9 @@ class TrainerState(NamedTuple):
 
     def save(self, path: Path) -> None:
         """Write this rank's part into ``path``. Raises ``OSError`` when the disk refuses."""
-        weights = self.model.weights()
         mesh, first = self.model.mesh, self.model.mesh.rank == 0
+        asked = first or mesh.layout.parts > 1
+        weights = self.model.weights(on_host=True) if asked else {}
         own = mesh.place.data == mesh.place.context == 0
         parts = self._parts(keep=own) if own or self.optimizer.divided else []
         with writing():

@@ -13,11 +13,24 @@ _DTYPE = "it is model.dtype"
 _WEIGHTS = "weights come from the model's folder"
 _DROPOUT = "a policy under dropout is not the policy that was sampled"
 _OTHER = "a model of the families the trainer knows has no such thing"
+_STAGES = "stages have equal numbers of layers"
+_SCHEDULE = "it follows from trainer.pipeline and trainer.virtual"
 _ONE = "the trainer does not divide a model that way"
 OWNED = {
     "tensor_model_parallel_size": "it is trainer.tensor",
-    "pipeline_model_parallel_size": _ONE,
-    "virtual_pipeline_model_parallel_size": _ONE,
+    "pipeline_model_parallel_size": "it is trainer.pipeline",
+    "virtual_pipeline_model_parallel_size": "it is trainer.virtual",
+    "pipeline_model_parallel_layout": _STAGES,
+    "num_layers_in_first_pipeline_stage": _STAGES,
+    "num_layers_in_last_pipeline_stage": _STAGES,
+    "account_for_embedding_in_pipeline_split": _STAGES,
+    "account_for_loss_in_pipeline_split": _STAGES,
+    "microbatch_group_size_per_vp_stage": _SCHEDULE,
+    "num_microbatches_with_partial_activation_checkpoints": _SCHEDULE,
+    "overlap_p2p_comm": _SCHEDULE,
+    "batch_p2p_comm": _SCHEDULE,
+    "use_ring_exchange_p2p": _SCHEDULE,
+    "calculate_per_token_loss": "losses are numerators, which nothing divides",
     "context_parallel_size": "it is trainer.context",
     "expert_model_parallel_size": _ONE,
     "expert_tensor_parallel_size": _ONE,
@@ -76,6 +89,12 @@ class MegatronConfig(TrainingOptions):
     sequence: bool = False
     """The ranks of ``tensor`` divide the tokens between the matrix products of a layer, too, so
     that norms and residuals take less memory: sequence parallel."""
+    pipeline: int = 1
+    """Stages, each with its part of the layers, through which micro-batches pass one after another:
+    pipeline parallel, on GPUs. ``pipeline`` times ``virtual`` divides the model's layers."""
+    virtual: int = 1
+    """Parts into which each stage's layers are divided, so that stages wait less: the interleaved
+    schedule."""
     attention: str = "axisrl_megatron.attention:RowAttention"
     """The core attention of every layer, ``module:class``: what stands in Megatron's layer spec."""
     megatron: Mapping[str, Any] = field(default_factory=dict)
@@ -84,9 +103,11 @@ class MegatronConfig(TrainingOptions):
 
     def __post_init__(self) -> None:
         TrainingOptions.__post_init__(self)
-        for name, size in (("tensor", self.tensor), ("context", self.context)):
-            if size < 1:
-                raise ValueError(f"{name} {size} must be >= 1")
+        for name in ("tensor", "pipeline", "virtual", "context"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} {getattr(self, name)} must be >= 1")
+        if self.virtual > 1 and self.pipeline == 1:
+            raise ValueError(f"virtual {self.virtual} needs pipeline above 1")
         if self.sequence and self.tensor == 1:
             raise ValueError("sequence true needs tensor above 1: 1 rank has every token")
         module, colon, name = self.attention.partition(":")

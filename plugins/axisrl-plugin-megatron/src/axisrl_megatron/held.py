@@ -1,6 +1,7 @@
 """The model a trainer holds: Megatron's net, the folder it came from, and its head.
 
-1. A packed batch goes through the net once; attention stays inside each row.
+1. A packed batch goes through the net once (through several in :mod:`axisrl_megatron.passes`,
+   where ranks are stages of a pipeline); attention stays inside each row.
 2. The head runs at trained tokens alone, a chunk of tokens at a time (:mod:`axisrl.ops.logprobs`):
    logits are never whole. A value head computes in float32.
 3. Weights have Hugging Face names outside. Tied ones count once.
@@ -31,9 +32,12 @@ from axisrl.ops.value_head import drawn_value_head
 from axisrl.types import ModelSpec
 from axisrl_megatron.arguments import checked
 from axisrl_megatron.config import MegatronConfig
+from axisrl_megatron.device import check_device, device_of
 from axisrl_megatron.families import architecture, head_size, read_config, shape_of
 from axisrl_megatron.mesh import Mesh
 from axisrl_megatron.portion import Portion
+from axisrl_megatron.rules import EMBEDDING, OUTPUT
+from axisrl_megatron.stages import pipeline_options
 from axisrl_megatron.weights import FolderTensors, NetWeights, Part, Source
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -48,15 +52,16 @@ class HeldModel:
         """Raises ``EnvironmentProblem`` when the folder is incomplete or of an unknown family, and
         ``ConfigError`` for options that Megatron refuses."""
         self.spec = spec
-        self.device = _device(spec.device)
+        self.device = device_of(spec.device)
         self._config = config
         self.mesh = mesh
         self._hf = read_config(spec.path)
         shape = shape_of(self._hf.to_dict())
         mesh.layout.check(shape)
-        self.net = self._build()
+        self.nets = self._build()
         self.device = next(self.net.parameters()).device
-        self._weights = NetWeights(self.net, head_size(self._hf), shape, mesh)
+        copies = {name for net in self.nets for name in net.copies}
+        self._weights = NetWeights(self.trained(), head_size(self._hf), shape, mesh, copies)
         with FolderTensors(spec.path) as folder:
             missing = set(self._weights.load(folder))
         if spec.head == "value" and missing >= _HEAD:
@@ -70,7 +75,12 @@ class HeldModel:
                 fix="fetch the model again; its safetensors files are incomplete",
             )
 
-    def _build(self) -> Any:
+    @property
+    def net(self) -> Any:
+        """The one with the head, on ranks that have it."""
+        return self.nets[-1]
+
+    def _build(self) -> list[Any]:
         from megatron.core.transformer import TransformerConfig
 
         from axisrl_megatron.net import PackedNet
@@ -82,22 +92,19 @@ class HeldModel:
                 "trainer.megatron.recompute_granularity: Megatron recomputes on CUDA devices alone",
                 fix="leave it out on a CPU",
             )
-        if self.mesh.layout.sequence and not _is_megatrons(self.device):
-            raise ConfigError(
-                "trainer.sequence: Megatron divides a layer's tokens on CUDA devices alone",
-                fix="leave it out on a CPU",
-            )
+        layout = self.mesh.layout
+        check_device(layout, self.device)
         options = {
             "bf16": dtype == torch.bfloat16,
             "params_dtype": dtype,
-            "pipeline_dtype": dtype,
             "hidden_dropout": 0.0,
             "attention_dropout": 0.0,
             "use_cpu_initialization": self.device.type == "cpu",
             "perform_initialization": False,
-            "tensor_model_parallel_size": self.mesh.layout.tensor,
-            "context_parallel_size": self.mesh.layout.context,
-            "sequence_parallel": self.mesh.layout.sequence,
+            "tensor_model_parallel_size": layout.tensor,
+            "context_parallel_size": layout.context,
+            "sequence_parallel": layout.sequence,
+            **pipeline_options(layout, dtype, given),
             "variable_seq_lengths": True,
             "moe_token_dispatcher_type": "alltoall",
             "masked_softmax_fusion": False,
@@ -106,32 +113,37 @@ class HeldModel:
             **architecture(self._hf),
             **given,
         }
-        tokens = self.mesh.layout.padded(self._hf.vocab_size)
-        attention, head = self._config.attention, self.spec.head
+        tokens = layout.padded(self._hf.vocab_size)
+        chunks = layout.chunks(self.mesh.place.stage)
+        common = {"attention": self._config.attention, "head": self.spec.head}
         try:
             made = TransformerConfig(**options)
-            net = PackedNet(made, self._hf, tokens, attention=attention, head=head)
+            nets = [PackedNet(made, self._hf, tokens, chunk=chunk, **common) for chunk in chunks]
         except (AssertionError, ValueError) as problem:  # Megatron raises both for bad options
             raise ConfigError(
                 f"trainer.megatron: Megatron refuses these options: {problem}",
                 fix="change or leave out the options it names",
             ) from problem
-        net.to(device=self.device, dtype=dtype)
-        if net.score is not None:
-            net.score.float()
-        return net
+        for net in nets:
+            net.to(device=self.device, dtype=dtype)
+            if net.score is not None:
+                net.score.float()
+        return nets
 
     def freeze(self) -> None:
         """No weight gets a gradient from here on."""
-        self.net.requires_grad_(False)
+        for net in self.nets:
+            net.requires_grad_(False)
 
     def trained(self) -> dict[str, torch.nn.Parameter]:
         """What an optimizer moves, by Megatron's names."""
-        return dict(self.net.named_parameters())
+        return {name: value for net in self.nets for name, value in net.named()}
 
-    def weights(self) -> dict[str, Tensor]:
-        """All weights by their Hugging Face names."""
-        return self._weights.named()
+    def weights(self, *, everywhere: bool = False, on_host: bool = False) -> dict[str, Tensor]:
+        """All weights by their Hugging Face names; where the model is divided, on rank 0, and on
+        the others if ``everywhere``."""
+        named = self._weights.named(everywhere=everywhere)
+        return {name: value.cpu() if on_host else value for name, value in named}
 
     def sum_gradients(self, gradients: Sequence[Tensor], *, data: bool) -> None:
         """Make this rank's gradients those of its part of the model, and with ``data`` of all
@@ -140,11 +152,22 @@ class HeldModel:
         self.mesh.sum_over_parts([named[name] for name in self._summed()])
         if data:
             self.mesh.sum_over_data(gradients)
+            self.mesh.sum_over_ends([named[name] for name in self._tied()])
 
     def division(self) -> Callable[[str], Division] | None:
         """Over which ranks the optimizer's state may be divided, by parameter; None for one."""
-        everywhere = self.mesh.division
-        return None if everywhere is None else lambda name: everywhere
+        everywhere, ends = self.mesh.division, self.mesh.division_of_ends
+        if everywhere is None or ends is None:
+            return None
+        tied = self._tied()
+        return lambda name: ends if name in tied else everywhere
+
+    def _tied(self) -> list[str]:
+        """Parameters that the first stage and the last have, and whose gradients are parts of a sum
+        over them."""
+        if not any(net.share_embeddings_and_output_weights for net in self.nets):
+            return []
+        return [name for name in (EMBEDDING, OUTPUT) if name in self.trained()]
 
     def _summed(self) -> list[str]:
         """Parameters that are whole on each rank of a layer, with gradients that are parts of a
@@ -152,23 +175,30 @@ class HeldModel:
         per_head = set(self._weights.per_head())
         return [
             name
-            for name, parameter in self.net.named_parameters()
+            for name, parameter in self.trained().items()
             if name in per_head or getattr(parameter, "sequence_parallel", False)
         ]
 
     def norm(self, gradients: Mapping[str, Tensor]) -> Tensor:
         """The 2-norm of the whole model's gradients, given this rank's, by name."""
-        squares = {name: torch.linalg.vector_norm(g) ** 2 for name, g in gradients.items()}
+        squares = {
+            name: torch.linalg.vector_norm(gradient) ** 2
+            for name, gradient in gradients.items()
+            if self._weights.counts(name)
+        }
         parts = [value for name, value in squares.items() if self._weights.divided(name)]
         whole = [value for name, value in squares.items() if not self._weights.divided(name)]
         total = torch.stack(parts).sum()
         self.mesh.sum_over_parts([total])
-        return (total + torch.stack(whole).sum()).sqrt()
+        total = total + torch.stack(whole).sum()
+        self.mesh.sum_over_stages([total])
+        return total.sqrt()
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Everything the net holds on its device."""
-        yield from self.net.named_parameters()
-        yield from self.net.named_buffers()
+        yield from self.trained().items()
+        for at, net in enumerate(self.nets):
+            yield from ((f"{at}/{name}", value) for name, value in net.named_buffers())
 
     def load(self, source: Source) -> None:
         """Take all weights by their Hugging Face names. Raises ``KeyError`` naming the first that
@@ -190,9 +220,15 @@ class HeldModel:
 
     def logprobs(self, tokens: TokenBatch, *, entropy: bool = False) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies (0 unless asked for) of the trained tokens, (M,)."""
-        plan = head_plan(self._config, self.device, entropy=entropy)
         portion = Portion.of(tokens, self.mesh)
-        hidden_OH = self._hidden(portion)
+        return self.logprobs_of(self.net(portion), portion, entropy=entropy)
+
+    def logprobs_of(
+        self, hidden_N1H: Tensor, portion: Portion, *, entropy: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """The same, of the hidden states after the last norm."""
+        plan = head_plan(self._config, self.device, entropy=entropy)
+        hidden_OH = _trained(hidden_N1H, portion)
         weight_VH = self.net.vocabulary()
         shard = None
         if self.mesh.layout.tensor > 1:
@@ -200,6 +236,7 @@ class HeldModel:
             start = len(weight_VH) * self.mesh.place.tensor
             shard = VocabularyShard(start, len(weight_VH), self.mesh.tensor_group)
             weight_VH = weight_VH[: self._hf.vocab_size - start]
+        tokens = portion.tokens
         labels_O, temperature_O = portion.own(tokens.labels_M), portion.own(tokens.temperature_M)
         found = token_logprobs(hidden_OH, weight_VH, labels_O, temperature_O, plan, shard)
         logprobs_M, entropy_M = portion.answers(torch.stack(found))
@@ -208,13 +245,12 @@ class HeldModel:
     def values(self, tokens: TokenBatch) -> Tensor:
         """V of the states that the trained tokens follow, (M,)."""
         portion = Portion.of(tokens, self.mesh)
-        values_O1: Tensor = self.net.score(self._hidden(portion).float())
-        return portion.answers(values_O1[:, 0])
+        return self.values_of(self.net(portion), portion)
 
-    def _hidden(self, portion: Portion) -> Tensor:
-        """Of the trained tokens that are here, (O, H)."""
-        hidden_NH: Tensor = self.net(portion)
-        return hidden_NH.index_select(0, portion.trained_O)
+    def values_of(self, hidden_N1H: Tensor, portion: Portion) -> Tensor:
+        """The same, of the hidden states after the last norm."""
+        values_O1: Tensor = self.net.score(_trained(hidden_N1H, portion).float())
+        return portion.answers(values_O1[:, 0])
 
     def export(self, target: Path, weights: Mapping[str, Tensor]) -> None:
         """Make ``target`` a folder that transformers loads: ``weights``, config and tokenizer."""
@@ -232,26 +268,6 @@ class HeldModel:
         self._hf.save_pretrained(target)
 
 
-def _device(name: str) -> torch.device:
-    """As :class:`axisrl.types.ModelSpec` says."""
-    available = torch.cuda.is_available()
-    if name == "auto":
-        return torch.device("cuda" if available else "cpu")
-    if name.startswith("cuda") and not available:
-        raise EnvironmentProblem(
-            f"model.device is {name!r} but torch sees no CUDA device",
-            fix="set model.device=cpu, or install a CUDA build of torch",
-        )
-    device = torch.device(name)
-    if device.index is not None:
-        torch.cuda.set_device(device)  # where Megatron makes its parameters
-    return device
-
-
-def _is_megatrons(device: torch.device) -> bool:
-    """True where Megatron's own buffers would be on ``device``: it asks for the current CUDA
-    device."""
-    try:
-        return torch.device(torch.cuda.current_device()).type == device.type
-    except (AssertionError, RuntimeError):  # a torch without CUDA, a machine without a GPU
-        return False
+def _trained(hidden_N1H: Tensor, portion: Portion) -> Tensor:
+    """Of the trained tokens that are here, (O, H)."""
+    return hidden_N1H[:, 0].index_select(0, portion.trained_O)

@@ -37,6 +37,18 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Chunk:
+    """A run of layers that is one net: a stage of the pipeline, or one of its virtual stages."""
+
+    first: bool = True
+    """It has the embedding."""
+    last: bool = True
+    """It has the final norm and the head."""
+    virtual: int | None = None
+    """Which of the stage's, where it has several."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
     """Sizes of the dimensions; their product is the number of processes."""
 
@@ -101,6 +113,17 @@ class Layout:
         """So many tokens, or a multiple, have the batches that the ranks of a share divide."""
         chunks = 2 * self.context if self.context > 1 else 1
         return chunks * self.tensor if self.sequence else chunks
+
+    def chunks(self, stage: int) -> list[Chunk]:
+        """The nets of a stage, in the order in which tokens pass them."""
+        return [
+            Chunk(
+                first=stage == at == 0,
+                last=(stage, at) == (self.pipeline - 1, self.virtual - 1),
+                virtual=at if self.virtual > 1 else None,
+            )
+            for at in range(self.virtual)
+        ]
 
     def padded(self, vocabulary: int) -> int:
         """So many tokens that ``tensor`` divides them."""

@@ -10,6 +10,7 @@ It knows no model.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -89,6 +90,17 @@ class Mesh:
             return None
         return Division(self._group, _data_group())
 
+    @cached_property
+    def division_of_ends(self) -> Division | None:
+        """The same, of what the first stage and the last have: its sums are those of both."""
+        if self._group is None or self.layout.replicas == 1:
+            return None
+        return _EndsDivision(self._group, self)
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Inside, a peer that is lost is ``RankLost``."""
+        return nullcontext() if self._group is None else self._group.waiting("step")
+
     def sum_over_data(self, tensors: Sequence[Tensor]) -> None:
         """Replace each by its sum over the shares, and over the ranks that divide a share's tokens;
         ranks that have the same part of the model get the same bits."""
@@ -100,6 +112,35 @@ class Mesh:
         if self._group is not None and self.layout.tensor > 1 and tensors:
             self._group.sum_(tensors, self.tensor_group)
 
+    def sum_over_stages(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each by its sum over the stages."""
+        from megatron.core import parallel_state
+
+        if self._group is not None and self.layout.pipeline > 1:
+            self._group.sum_(tensors, parallel_state.get_pipeline_model_parallel_group())
+
+    def sum_over_ends(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each by its sum over the first stage and the last, to be called last, so that
+        both have the same bits; others have none."""
+        from megatron.core import parallel_state
+
+        if self._group is not None and self.layout.pipeline > 1 and tensors:
+            self._group.sum_(tensors, parallel_state.get_embedding_group())
+
+    def from_last_stage(self, tensor: Tensor) -> None:
+        """Give every stage the last one's."""
+        from megatron.core import parallel_state
+        from torch import distributed
+
+        group = parallel_state.get_pipeline_model_parallel_group()
+        with self.waiting():
+            distributed.broadcast(tensor, src=self.rank_of(self.layout.pipeline - 1), group=group)
+
+    def rank_of(self, stage: int) -> int:
+        """Of the rank that is this one of another stage."""
+        size = self.layout.world // self.layout.pipeline
+        return self.rank % size + stage * size
+
     def leave(self) -> None:
         """Give up the groups, when no other model uses them."""
         from megatron.core import parallel_state
@@ -110,6 +151,20 @@ class Mesh:
             del _users[self.layout]
             parallel_state.destroy_model_parallel()
             distributed.destroy_process_group()
+
+
+class _EndsDivision(Division):
+    """Summed over the batches first: two summands give the first stage and the last the same
+    bits."""
+
+    def __init__(self, ranks: RankGroup, mesh: Mesh) -> None:
+        super().__init__(ranks, _data_group())
+        self._mesh = mesh
+
+    def sums(self, values: Sequence[Tensor]) -> list[Tensor]:
+        found = super().sums(values)
+        self._mesh.sum_over_ends(found)
+        return found
 
 
 def _data_group() -> Any:
@@ -145,6 +200,7 @@ def _start(layout: Layout, ranks: Ranks | None) -> RankGroup | None:
         expert_model_parallel_size=layout.expert,
         expert_tensor_parallel_size=layout.expert_tensor,
         create_gloo_process_groups=False,
+        **({} if ranks is None else {"distributed_timeout_minutes": ranks.timeout_s / 60}),
     )
     # Layers draw nothing (no dropout), so no rank needs a generator of its own.
     initialize_rng_tracker(inference_rng_tracker=True)

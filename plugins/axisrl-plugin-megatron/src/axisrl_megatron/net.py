@@ -3,8 +3,10 @@
 1. It is built of Megatron's own parts rather than of ``GPTModel``: that one computes all logits
    (here the head reads hidden states, :mod:`axisrl_megatron.held`), and counts positions by itself,
    on a CUDA device only.
-2. Layers follow Megatron's local layer spec, with the core attention that the options name.
-3. Positions are rotated by what the batch says they are, token by token.
+2. It may be a part of the model: a run of its layers, of which the first takes tokens and the
+   others hidden states (:class:`axisrl_megatron.layout.Chunk`).
+3. Layers follow Megatron's local layer spec, with the core attention that the options name.
+4. Positions are rotated by what the batch says they are, token by token.
 
 It loads no weights and computes no loss.
 
@@ -14,9 +16,11 @@ Shapes: ``N`` tokens, ``H`` hidden size, ``D`` head size.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from megatron.core.enums import ModelType
 from megatron.core.models.common.embeddings.language_model_embedding import LanguageModelEmbedding
 from megatron.core.models.common.language_module.language_module import LanguageModule
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
@@ -36,12 +40,15 @@ from torch import Tensor, nn
 from axisrl.errors import ConfigError
 from axisrl_megatron.attention import CoreAttention
 from axisrl_megatron.families import inverse_frequencies
+from axisrl_megatron.layout import Chunk
 from axisrl_megatron.norm import Norm
 from axisrl_megatron.portion import Portion
+from axisrl_megatron.rules import LAYERS, OUTPUT
 
 
 class PackedNet(LanguageModule):  # type: ignore[misc]
-    """A language model, or with ``head`` "value" its body under a linear layer to 1."""
+    """A language model, or with ``head`` "value" its body under a linear layer to 1; or a part of
+    it."""
 
     def __init__(
         self,
@@ -51,41 +58,80 @@ class PackedNet(LanguageModule):  # type: ignore[misc]
         *,
         attention: str,
         head: str,
+        chunk: Chunk,
     ) -> None:
         """``vocabulary`` tokens, of which the last may be padding."""
         super().__init__(config=config)
-        self.pre_process = self.post_process = True
+        self.model_type = ModelType.encoder_or_decoder
+        self.pre_process, self.post_process = chunk.first, chunk.last
+        self.vp_stage = chunk.virtual
         tied = bool(hf_config.tie_word_embeddings) and head == "lm"
         self.share_embeddings_and_output_weights = tied
-        self.embedding = LanguageModelEmbedding(
+        self.embedding: Any = None
+        if chunk.first:
+            self.embedding = LanguageModelEmbedding(
+                config=config,
+                vocab_size=vocabulary,
+                max_sequence_length=hf_config.max_position_embeddings,
+                position_embedding_type="rope",
+            )
+        self.decoder = TransformerBlock(
             config=config,
-            vocab_size=vocabulary,
-            max_sequence_length=hf_config.max_position_embeddings,
-            position_embedding_type="rope",
+            spec=block_spec(config, attention, chunk),
+            pre_process=chunk.first,
+            post_process=chunk.last,
+            vp_stage=chunk.virtual,
         )
-        self.decoder = TransformerBlock(config=config, spec=block_spec(config, attention))
-        self.output_layer = None if head == "value" else _output_layer(config, vocabulary, tied)
-        self.score = nn.Linear(config.hidden_size, 1) if head == "value" else None
+        self.output_layer: Any = None
+        self.score: nn.Linear | None = None
+        if chunk.last and head == "value":
+            self.score = nn.Linear(config.hidden_size, 1)
+        elif chunk.last:
+            self.output_layer = _output_layer(config, vocabulary, tied and chunk.first)
         device = torch.device("cpu" if config.use_cpu_initialization else "cuda")
         self._frequencies = inverse_frequencies(hf_config, device)
 
     def forward(self, portion: Portion) -> Tensor:
-        """Hidden states after the last norm, (N, H). Ranks that share the layers all have them, and
-        give each the same gradient."""
-        embedded_N1H = self.embedding(
-            input_ids=portion.ids_N[None], position_ids=portion.positions_N[None]
-        )
+        """Hidden states (N, 1, H): of the last part after the last norm, of others what the next
+        one takes. Ranks that share the layers all have the last part's, and give each the same
+        gradient."""
+        embedded_N1H = None
+        if self.embedding is not None:
+            embedded_N1H = self.embedding(
+                input_ids=portion.ids_N[None], position_ids=portion.positions_N[None]
+            )
         hidden_N1H: Tensor = self.decoder(
             hidden_states=embedded_N1H,
             attention_mask=None,
             rotary_pos_emb=self._rotation(portion.positions_N),
             packed_seq_params=portion.params,
         )
-        if self.config.sequence_parallel:
+        if self.config.sequence_parallel and self.post_process:
             hidden_N1H = gather_from_sequence_parallel_region(
                 hidden_N1H, tensor_parallel_output_grad=False
             )
-        return hidden_N1H[:, 0]
+        return hidden_N1H
+
+    def set_input_tensor(self, received: Sequence[Tensor | None]) -> None:
+        """What the part before this one handed over, one tensor; Megatron's schedules call it."""
+        self.decoder.set_input_tensor(received[0])
+
+    def named(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Parameters by their names, layers counted over the whole model."""
+        before = self.decoder.layers[0].layer_number - 1
+        for name, parameter in self.named_parameters():
+            if name.startswith(LAYERS):
+                number, _, rest = name.removeprefix(LAYERS).partition(".")
+                name = f"{LAYERS}{before + int(number)}.{rest}"
+            yield name, parameter
+
+    @property
+    def copies(self) -> frozenset[str]:
+        """Names of parameters that are the embedding's, of which the first part is another one's:
+        the output layer of a model with tied weights."""
+        apart = self.post_process and not self.pre_process
+        tied = self.share_embeddings_and_output_weights
+        return frozenset({OUTPUT}) if tied and apart else frozenset()
 
     def to_parts(self, hidden_MH: Tensor) -> Tensor:
         """The same; its gradient is summed over the ranks that share the vocabulary."""
@@ -93,13 +139,11 @@ class PackedNet(LanguageModule):  # type: ignore[misc]
         return found
 
     def vocabulary(self) -> Tensor:
-        """The output layer's weight, which may be the embedding's; this rank's rows,
-        padding included."""
-        weight: Tensor = self.embedding.word_embeddings.weight
-        if self.share_embeddings_and_output_weights or self.output_layer is None:
-            return weight
-        weight = self.output_layer.weight
-        return weight
+        """The output layer's weight of the last part, which may be the embedding's; this rank's
+        rows, padding included."""
+        own: Tensor | None = self.output_layer.weight
+        embedding: Tensor = own if own is not None else self.embedding.word_embeddings.weight
+        return embedding
 
     def _rotation(self, positions_N: Tensor) -> Tensor:
         """Angles (N, 1, 1, D), float32."""
@@ -107,7 +151,9 @@ class PackedNet(LanguageModule):  # type: ignore[misc]
         return torch.cat((angles, angles), dim=-1)[:, None, None]
 
 
-def block_spec(config: TransformerConfig, attention: str) -> TransformerBlockSubmodules:
+def block_spec(
+    config: TransformerConfig, attention: str, chunk: Chunk
+) -> TransformerBlockSubmodules:
     """Megatron's local layers with the core attention ``module:class``.
 
     Raises ``ConfigError`` when there is no such class.
@@ -127,7 +173,7 @@ def block_spec(config: TransformerConfig, attention: str) -> TransformerBlockSub
     heads.core_attention = core
     if config.qk_layernorm:
         heads.q_layernorm = heads.k_layernorm = Norm
-    layers = get_num_layers_to_build(config)
+    layers = get_num_layers_to_build(config, chunk.virtual)
     return TransformerBlockSubmodules(layer_specs=[spec] * layers, layer_norm=Norm)
 
 

@@ -29,6 +29,8 @@ from axisrl_megatron.mesh import Mesh
 class Portion:
     """The net's inputs, and where in them the trained tokens are."""
 
+    tokens: TokenBatch
+    """The batch."""
     ids_N: Tensor
     positions_N: Tensor
     params: RowParams
@@ -47,6 +49,7 @@ class Portion:
         part = mesh.context_part(len(ids_N))
         if part is None:
             return cls(
+                tokens=tokens,
                 ids_N=ids_N,
                 positions_N=positions_N,
                 params=RowParams.of(rows),
@@ -59,6 +62,7 @@ class Portion:
         place_M = place_S[tokens.trained_M]
         among_O = (place_M >= 0).nonzero()[:, 0]
         return cls(
+            tokens=tokens,
             ids_N=ids_N[own_N],
             positions_N=positions_N[own_N],
             params=RowParams.of(rows, part),

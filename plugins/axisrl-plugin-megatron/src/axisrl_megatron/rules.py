@@ -48,9 +48,12 @@ class Rule:
         return [part.flatten(0, 1) for part in grouped.split(sizes, dim=1)]  # type: ignore[no-untyped-call]
 
 
+LAYERS = "decoder.layers."
+EMBEDDING = "embedding.word_embeddings.weight"
+OUTPUT = "output_layer.weight"
 _WHOLE = {
-    "embedding.word_embeddings.weight": ("model.embed_tokens.weight", 0),
-    "output_layer.weight": ("lm_head.weight", 0),
+    EMBEDDING: ("model.embed_tokens.weight", 0),
+    OUTPUT: ("lm_head.weight", 0),
     "decoder.final_layernorm.weight": ("model.norm.weight", None),
     "score.weight": ("score.weight", None),
     "score.bias": ("score.bias", None),
@@ -72,7 +75,6 @@ _LAYER = {
     "mlp.linear_fc1.weight": (("mlp.gate_proj.weight", "mlp.up_proj.weight"), 0),
     "mlp.linear_fc2.weight": (("mlp.down_proj.weight",), 1),
 }
-_PREFIX = "decoder.layers."
 
 
 def rule_of(parameter: str, head_size: int) -> Rule:
@@ -80,7 +82,7 @@ def rule_of(parameter: str, head_size: int) -> Rule:
     if parameter in _WHOLE:
         name, axis = _WHOLE[parameter]
         return Rule(names=(name,), axis=axis, vocabulary=axis == 0)
-    number, _, rest = parameter.removeprefix(_PREFIX).partition(".")
+    number, _, rest = parameter.removeprefix(LAYERS).partition(".")
     names, axis = _LAYER[rest]
     return Rule(
         names=tuple(f"model.layers.{number}.{name}" for name in names),

@@ -5,8 +5,9 @@
 2. A loss gives numerators; their sum under ``columns["weights"]`` is the loss. Masked positions
    are never read, so NaN there changes nothing.
 3. Of several ranks (:mod:`axisrl_megatron.mesh`) some share each layer or the tokens of a batch,
-   the others share the batches: gradients are summed, the norm is of all. What a rank draws
-   follows from the seed, its share and the step, so that rank 0's checkpoint is enough for all.
+   some have other layers (:mod:`axisrl_megatron.passes`), the others share the batches: gradients
+   are summed, the norm is of all. What a rank draws follows from the seed, its share and the step,
+   so that rank 0's checkpoint is enough for all.
 
 It does not know rewards or algorithms, and computes no denominators.
 """
@@ -24,7 +25,7 @@ from axisrl.errors import ConfigError, EnvironmentProblem
 from axisrl.ops.adamw import Optimizer
 from axisrl.ops.generators import Generators
 from axisrl.ops.host_memory import HostMemory, TrainerMemory
-from axisrl.ops.micro_batch import add_gradients, check_loss, logprob_answers, value_answers
+from axisrl.ops.micro_batch import check_loss
 from axisrl.ops.step_totals import StepTotals
 from axisrl.ops.weights_offer import weight_offer
 from axisrl.ops.weights_out import WeightPublisher
@@ -48,6 +49,7 @@ from axisrl_megatron.config import MegatronConfig
 from axisrl_megatron.held import HeldModel
 from axisrl_megatron.layout import Layout
 from axisrl_megatron.mesh import Mesh
+from axisrl_megatron.passes import add_gradients, logprob_answers, value_answers
 from axisrl_megatron.received import FrozenReceiver
 
 
@@ -86,7 +88,10 @@ class MegatronTrainer:
         return dataclasses.replace(layout.share(ranks.rank), divides_state=divides)
 
     def _layout(self, world: int) -> Layout:
-        sizes = {name: getattr(self._config, name) for name in ("tensor", "context")}
+        sizes = {
+            name: getattr(self._config, name)
+            for name in ("tensor", "pipeline", "virtual", "context")
+        }
         return Layout.over(world, sequence=self._config.sequence, **sizes)
 
     def start(self, model: ModelSpec, total_steps: int | None) -> None:
@@ -125,7 +130,7 @@ class MegatronTrainer:
         self._model = held
 
     def _prepare(self, held: HeldModel, total_steps: int) -> _Training:
-        norm = held.norm if held.mesh.layout.tensor > 1 else None
+        norm = held.norm if held.mesh.layout.parts > 1 else None
         division = held.division() if self._config.distributed_optimizer else None
         named = list(held.trained().items())
         return _Training(
@@ -189,7 +194,7 @@ class MegatronTrainer:
     def weight_update(self, version: int) -> WeightUpdate:
         """See the protocol. Tied weights are written once, under their first name."""
         held, training = self._ready(), self._trained("offer weights")
-        weights = held.weights()
+        weights = held.weights(everywhere=isinstance(training.publisher, WeightSender))
         if held.mesh.layout.world == held.mesh.layout.data:
             return training.publisher.publish(version, weights)
         self._whole = weights

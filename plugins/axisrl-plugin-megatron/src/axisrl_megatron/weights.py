@@ -1,8 +1,9 @@
 """A net's weights in Hugging Face names: from a folder's files or given tensors, and back.
 
 Files are read a tensor at a time, by every rank. On the way back, ranks that share the layers put
-their parts together, a tensor at a time: all of them must go through the same tensors. Into files
-that only a trainer reads, each rank writes its own parts (:class:`Part`), and says where they lie.
+their parts together, a tensor at a time: all of them must go through the same tensors. Stages hand
+theirs over (:mod:`axisrl_megatron.stages`). Into files that only a trainer reads, each rank writes
+its own parts (:class:`Part`), and says where they lie.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from torch import Tensor, distributed
 from axisrl.errors import EnvironmentProblem
 from axisrl_megatron.layout import ModelShape
 from axisrl_megatron.mesh import Mesh
-from axisrl_megatron.rules import Rule, rule_of
+from axisrl_megatron.rules import EMBEDDING, Rule, rule_of
+from axisrl_megatron.stages import of_all_stages
 
 _PLACES = "places"
 Source = Callable[[str], Tensor]
@@ -39,14 +41,25 @@ class Part(NamedTuple):
 
 
 class NetWeights:
-    """The parameters of ``net``, and how they are called elsewhere."""
+    """A rank's parameters, and how they are called elsewhere."""
 
-    def __init__(self, net: torch.nn.Module, head_size: int, shape: ModelShape, mesh: Mesh) -> None:
+    def __init__(
+        self,
+        parameters: Mapping[str, torch.nn.Parameter],
+        head_size: int,
+        shape: ModelShape,
+        mesh: Mesh,
+        copies: Collection[str] = (),
+    ) -> None:
+        """``copies``: those that are the embedding again, of which another rank has the first."""
         self._mesh = mesh
+        self._copies = copies
         self._vocabulary = shape.vocabulary
         self._groups = shape.key_value_heads // mesh.layout.tensor
-        self._parameters: dict[str, torch.nn.Parameter] = dict(net.named_parameters())
-        self._rules: dict[str, Rule] = {name: rule_of(name, head_size) for name in self._parameters}
+        self._parameters = parameters
+        self._rules: dict[str, Rule] = {
+            name: rule_of(EMBEDDING if name in copies else name, head_size) for name in parameters
+        }
 
     def parts(self, tensors: Mapping[str, Tensor]) -> Iterator[Part]:
         """This rank's of ``tensors``, which have the parameters' names and shapes; of what is whole
@@ -54,7 +67,7 @@ class NetWeights:
         at = self._mesh.place.tensor
         for name, value in tensors.items():
             rule = self._rules[name]
-            if rule.axis is None and at:
+            if name in self._copies or (rule.axis is None and at):
                 continue
             for piece, tensor in zip(rule.names, rule.split(value, self._groups), strict=True):
                 axis = rule.axis or 0
@@ -63,17 +76,17 @@ class NetWeights:
                     tensor = tensor[: self._vocabulary - start]
                 yield Part(piece, tensor, axis, start)
 
-    def named(self) -> dict[str, Tensor]:
-        """Hugging Face name -> tensor, whole, in the order of the net."""
-        return {
-            name: self._whole(tensor, rule)
-            for parameter, rule in self._rules.items()
-            for name, tensor in zip(
-                rule.names,
-                rule.split(self._parameters[parameter].detach(), self._groups),
-                strict=True,
-            )
-        }
+    def named(self, *, everywhere: bool = False) -> Iterator[tuple[str, Tensor]]:
+        """Hugging Face name and tensor, whole, of all stages
+        (:func:`axisrl_megatron.stages.of_all_stages`), in the order of the net."""
+        return of_all_stages(self._mesh, self._own(), everywhere=everywhere)
+
+    def _own(self) -> Iterator[tuple[str, Tensor]]:
+        for parameter, rule in self._rules.items():
+            if parameter not in self._copies:
+                value = self._parameters[parameter].detach()
+                for name, tensor in zip(rule.names, rule.split(value, self._groups), strict=True):
+                    yield name, self._whole(tensor, rule)
 
     def made_of(self, names: Collection[str]) -> list[str]:
         """Parameters whose tensors are all among ``names``."""
@@ -87,6 +100,10 @@ class NetWeights:
     def divided(self, parameter: str) -> bool:
         """True where each rank has a part of the parameter."""
         return self._rules[parameter].axis is not None
+
+    def counts(self, parameter: str) -> bool:
+        """False of a copy."""
+        return parameter not in self._copies
 
     def per_head(self) -> list[str]:
         """Parameters whose gradients are parts of a sum over the ranks that share the layers."""

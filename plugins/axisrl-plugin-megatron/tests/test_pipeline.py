@@ -1,0 +1,145 @@
+"""Stages of a pipeline, each a process of its own, beside one process that has the whole model:
+Megatron's schedules over gloo, with what they ask of CUDA replaced in the processes."""
+
+import importlib
+
+import numpy as np
+import pytest
+import torch
+
+pytestmark = pytest.mark.needs("megatron")
+ranks = importlib.import_module(f"{__name__.rpartition('.')[0]}.test_ranks")
+job_of = ranks.job_of
+STAGES = {"pipeline": 2}
+INTERLEAVED = {"pipeline": 2, "virtual": 2}
+SIZES = {"vocab_size": 96, "num_hidden_layers": 4}
+KINDS = {
+    "llama": {},
+    "qwen2": {"tie_word_embeddings": False},
+    "qwen3": {"vocab_size": 97},
+}
+
+
+def serve(pipe, rank, size):
+    """As a rank elsewhere, on a CPU that says it is what Megatron exchanges on."""
+    if not torch.cuda.is_available():
+        zeros = torch.zeros
+        torch.cuda.synchronize = lambda *device: None
+        torch.zeros = lambda *size, **given: zeros(*size, **(given | _on_cpu(given)))
+    ranks.serve(pipe, rank, size)
+
+
+def _on_cpu(given):
+    return {"device": "cpu"} if given.get("device") == "cuda" else {}
+
+
+@pytest.fixture(scope="module")
+def four():
+    """Four processes, of which a job may ask for two."""
+    all_of_them = ranks.Pair(4, serve)
+    yield all_of_them
+    all_of_them.close()
+
+
+def alone_of(job):
+    """What one process answers that has the whole model."""
+    return ranks.learn(0, 1, job | {"size": 1})
+
+
+def check_as_one(alone, found):
+    """Answers, norms, losses; the ranks' weights are the same, and rank 0 has them all."""
+    for got in found:
+        for before, after in zip(got[0] + got[1], alone[0] + alone[1], strict=True):
+            np.testing.assert_allclose(before, after, atol=2e-4)
+        np.testing.assert_allclose(got[3], alone[3], rtol=2e-4)
+    assert len({got[2] for got in found}) == 1
+
+
+@pytest.mark.parametrize("head", ["lm", "value"])
+@pytest.mark.parametrize("options", [STAGES, INTERLEAVED], ids=["stages", "interleaved"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_stages_are_as_one(four, make_model, tmp_path, kind, options, head):
+    spec = make_model(kind, head=head, **{**SIZES, **KINDS[kind]})
+    job = job_of(spec, tmp_path, options, size=2, micro=3)
+    check_as_one(alone_of(job), four.learn(job))
+
+
+def test_the_only_micro_batch_passes_all_stages(four, make_model, tmp_path):
+    spec = make_model("llama", **SIZES)
+    for options in (STAGES, INTERLEAVED):
+        job = job_of(spec, tmp_path, options, size=2)
+        check_as_one(alone_of(job), four.learn(job))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pipeline": 4},
+        {**INTERLEAVED, "tensor": 2},
+        {**STAGES, "tensor": 2, "sequence": True},
+        {**STAGES, "context": 2},
+        {**INTERLEAVED, "context": 2},
+    ],
+    ids=lambda options: " ".join(f"{name}-{size}" for name, size in options.items()),
+)
+def test_stages_of_other_sizes_are_as_one(four, make_model, tmp_path, options):
+    spec = make_model("qwen3", **SIZES | KINDS["qwen3"])
+    job = job_of(spec, tmp_path, options, micro=2)
+    check_as_one(alone_of(job), four.learn(job))
+
+
+@pytest.mark.parametrize("options", [STAGES, INTERLEAVED], ids=["stages", "interleaved"])
+def test_shares_with_other_numbers_of_micro_batches_are_as_one(four, make_model, tmp_path, options):
+    """Of five rows one share has two and the other three: with three micro-batches asked for, one
+    has two."""
+    spec = make_model("llama", **SIZES)
+    job = job_of(spec, tmp_path, options, micro=3)
+    alone, *found = alone_of(job), *four.learn(job)
+    for got in found:
+        np.testing.assert_allclose(got[3], alone[3], rtol=2e-4)
+    assert len({got[2] for got in found}) == 1
+
+
+def test_a_checkpoint_goes_from_layout_to_layout(four, make_model, tmp_path):
+    spec = make_model("llama", **SIZES)
+    steps = [(STAGES, 2), ({}, 1), ({"tensor": 2}, 2), (INTERLEAVED, 2), ({"pipeline": 4}, 4)]
+    folder, stats = None, []
+    for at, (options, size) in enumerate(steps):
+        job = job_of(spec, tmp_path, options, size=size, micro=3) | {"steps": 1}
+        job |= {"load": folder} if folder else {}
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        job["save"] = folder
+        found = alone_of(job) if size == 1 else four.learn(job)[0]
+        stats += found[3]
+    alone = alone_of(job_of(spec, tmp_path, {}, micro=3) | {"steps": len(steps)})
+    np.testing.assert_allclose(stats, alone[3], rtol=5e-4)
+    assert found[2] == alone_of(job_of(spec, tmp_path, {}, load=folder) | {"steps": 0})[2]
+
+
+@pytest.mark.parametrize("options", [STAGES, INTERLEAVED], ids=["stages", "interleaved"])
+def test_stages_resume_bit_for_bit(four, make_model, tmp_path, options):
+    job = job_of(make_model("llama", **SIZES), tmp_path, options, size=2, micro=3)
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    four.learn(job | {"steps": 2, "save": saved})
+    resumed = four.learn(job | {"steps": 1, "load": saved})
+    whole = four.learn(job)
+    assert resumed[0][2] == whole[0][2]
+    assert resumed[0][3] == whole[0][3][2:]
+
+
+def test_every_stage_sends_weights_to_who_receives(four, make_model, tmp_path):
+    job = job_of(make_model("qwen3", **SIZES), tmp_path, INTERLEAVED, size=2)
+    by_file = four.learn(job)[0][2]
+    sending = job | {"options": {**INTERLEAVED, "transport": "nccl"}, "receives": True}
+    assert four.learn(sending)[0] == (by_file, by_file, "nccl")
+
+
+def test_half_types_keep_their_masters_on_every_stage(four, make_model, tmp_path):
+    spec = make_model("llama", dtype="bfloat16", **SIZES)
+    job = job_of(spec, tmp_path, STAGES, size=2, micro=2)
+    alone, *found = alone_of(job), *four.learn(job)
+    for got in found:
+        np.testing.assert_allclose(got[3], alone[3], rtol=3e-2, atol=1e-2)
+    assert found[0][2] == found[1][2]
