@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 
 import pytest
@@ -57,6 +58,21 @@ def make_model(tmp_path_factory):
         return ModelSpec(name=kind, path=specs[key], dtype=dtype, device=device, head=head)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def four():
+    """Four processes, of which a job may ask for fewer; see test_ranks.py."""
+    ranks = importlib.import_module(f"{__name__.rpartition('.')[0]}.test_ranks")
+    processes = ranks.Processes(4)
+    yield processes
+    processes.close()
+
+
+@pytest.fixture(scope="session")
+def pair(four):
+    """Two of them."""
+    return four.first(2)
 
 
 @pytest.fixture

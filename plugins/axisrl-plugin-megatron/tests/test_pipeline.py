@@ -5,7 +5,6 @@ import importlib
 
 import numpy as np
 import pytest
-import torch
 
 pytestmark = pytest.mark.needs("megatron")
 ranks = importlib.import_module(f"{__name__.rpartition('.')[0]}.test_ranks")
@@ -18,27 +17,6 @@ KINDS = {
     "qwen2": {"tie_word_embeddings": False},
     "qwen3": {"vocab_size": 97},
 }
-
-
-def serve(pipe, rank, size):
-    """As a rank elsewhere, on a CPU that says it is what Megatron exchanges on."""
-    if not torch.cuda.is_available():
-        zeros = torch.zeros
-        torch.cuda.synchronize = lambda *device: None
-        torch.zeros = lambda *size, **given: zeros(*size, **(given | _on_cpu(given)))
-    ranks.serve(pipe, rank, size)
-
-
-def _on_cpu(given):
-    return {"device": "cpu"} if given.get("device") == "cuda" else {}
-
-
-@pytest.fixture(scope="module")
-def four():
-    """Four processes, of which a job may ask for two."""
-    all_of_them = ranks.Pair(4, serve)
-    yield all_of_them
-    all_of_them.close()
 
 
 def alone_of(job):

@@ -1,6 +1,7 @@
 """Two ranks of axisrl_megatron.trainer, each a process of its own, beside one that has the whole
 model and sees everything: tensor, sequence, context and data parallel; four where they meet."""
 
+import copy
 import dataclasses
 import multiprocessing
 import traceback
@@ -12,7 +13,6 @@ import torch
 from axisrl.errors import ConfigError
 from axisrl.ops.checksum import weights_checksum
 from axisrl.ops.weights_taken import WeightTaker
-from axisrl.protocols.loss import LossResult
 from axisrl.runtime.batch import with_weights
 from axisrl.runtime.ranks import free_address
 from axisrl.testing.sequences import PullLoss, ValueLoss, packed, random_samples
@@ -24,6 +24,7 @@ LIMIT_S = 180
 TENSOR, DATA, CONTEXT = {"tensor": 2}, {}, {"context": 2}
 SEQUENCE = {"tensor": 2, "sequence": True}
 ALL = {"tensor": TENSOR, "data": DATA, "context": CONTEXT, "sequence": SEQUENCE}
+FLEX = {**CONTEXT, "attention": "axisrl_megatron.flex:FlexRowAttention"}
 SIZES = {"vocab_size": 96}
 FAMILIES = {
     "llama": {},
@@ -122,8 +123,8 @@ def serve(pipe, rank, size):
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    if not torch.cuda.is_available():  # where Megatron makes buffers of its own
-        torch.cuda.current_device = lambda: "cpu"
+    if not torch.cuda.is_available():
+        as_if_on_cuda()
     while (job := pipe.recv()) is not None:
         try:
             pipe.send(("ok", learn(rank, size, job)))
@@ -131,8 +132,22 @@ def serve(pipe, rank, size):
             pipe.send(("error", problem, traceback.format_exc()))
 
 
-class Pair:
-    def __init__(self, size=2, serve=serve):
+def as_if_on_cuda():
+    """This process's CPU is what Megatron exchanges on and makes buffers of its own on."""
+    zeros = torch.zeros
+
+    def on_cpu(given):
+        return {"device": "cpu"} if given.get("device") == "cuda" else {}
+
+    torch.cuda.current_device = lambda: "cpu"
+    torch.cuda.synchronize = lambda *device: None
+    torch.zeros = lambda *size, **given: zeros(*size, **(given | on_cpu(given)))
+
+
+class Processes:
+    """Ranks of a trainer."""
+
+    def __init__(self, size):
         self._pipes, self._processes = [], []
         for rank in range(size):
             ours, theirs = spawn.Pipe()
@@ -145,7 +160,7 @@ class Pair:
         """What each rank answered, by rank; ``size`` of them where the job has one."""
         at, pipes = free_address(), self._pipes[: job.get("size")]
         for pipe in pipes:
-            pipe.send(job | {"at": at})
+            pipe.send(job | {"at": at, "size": len(pipes)})
         answers = []
         for pipe in pipes:
             assert pipe.poll(LIMIT_S), "a rank never came back"
@@ -157,25 +172,17 @@ class Pair:
         assert all(answer[0] == "ok" for answer in answers), answers
         return [answer[1] for answer in answers]
 
+    def first(self, size):
+        """So many of them, as if there were no others."""
+        some = copy.copy(self)
+        some._pipes = self._pipes[:size]
+        return some
+
     def close(self):
         for pipe in self._pipes:
             pipe.send(None)
         for process in self._processes:
             process.join(LIMIT_S)
-
-
-@pytest.fixture(scope="module")
-def pair():
-    both = Pair()
-    yield both
-    both.close()
-
-
-@pytest.fixture(scope="module")
-def four():
-    all_four = Pair(4)
-    yield all_four
-    all_four.close()
 
 
 def job_of(spec, tmp_path, options, **more):
@@ -207,58 +214,6 @@ def test_ranks_that_share_each_layer_are_as_one(pair, make_model, tmp_path, fami
     sizes = {**SIZES, **FAMILIES[family]}
     spec = make_model(family.partition(",")[0], head=head, **sizes)
     as_one(pair, job_of(spec, tmp_path, TENSOR))
-
-
-@pytest.mark.parametrize("head", ["lm", "value"])
-@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
-@pytest.mark.parametrize("options", [CONTEXT, SEQUENCE], ids=["context", "sequence"])
-def test_ranks_that_share_the_tokens_are_as_one(pair, make_model, tmp_path, options, family, head):
-    spec = make_model(family, head=head, **{**SIZES, **FAMILIES[family]})
-    as_one(pair, job_of(spec, tmp_path, options))
-
-
-class RowLoss(PullLoss):
-    """Each row's likelihood a token, at each of its tokens, and their entropy."""
-
-    def __call__(self, batch):
-        mask_N = batch.mask_N.float()
-        sums = [
-            torch.zeros(8).index_add(0, batch.trajectory_N, each * mask_N)
-            for each in (batch.logprobs_N, torch.ones_like(mask_N))
-        ]
-        of_row_N = (sums[0] / sums[1].clamp(min=1)).exp()[batch.trajectory_N]
-        return LossResult(per_token_N=mask_N * (of_row_N + 0.1 * batch.entropy_N))
-
-
-@pytest.mark.parametrize("size", ["two", "four"])
-@pytest.mark.parametrize("last", [(9, 9, 9, 9, 9), (1,), (1, 2), (1, 1, 1, 1, 1)])
-def test_rows_cut_anywhere_have_one_loss(request, make_model, tmp_path, size, last):
-    """``last`` tokens of each row: fewer than chunks, trained by one rank alone, whole."""
-    spec = make_model("llama", **SIZES)
-    samples = [end(one, count) for one, count in zip(rows(spec, len(last)), last, strict=True)]
-    ranks, options = {"two": ("pair", CONTEXT), "four": ("four", {**SEQUENCE, **CONTEXT})}[size]
-    job = job_of(spec, tmp_path, options, loss=RowLoss(needs={"entropy"}))
-    job["samples"] = with_weights(samples, "token_mean", 0)
-    as_one(request.getfixturevalue(ranks), job)
-
-
-def end(sample, count):
-    """The last tokens of a sample."""
-    columns = {
-        item.name: getattr(sample, item.name)[-count:]
-        for item in dataclasses.fields(sample)
-        if isinstance(getattr(sample, item.name), np.ndarray)
-    }
-    return dataclasses.replace(sample, **columns)
-
-
-@pytest.mark.parametrize("head", ["lm", "value"])
-@pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
-def test_four_ranks_that_share_layers_and_tokens_are_as_one(
-    four, make_model, tmp_path, sequence, head
-):
-    spec = make_model("qwen3", head=head, **SIZES)
-    as_one(four, job_of(spec, tmp_path, {"tensor": 2, "context": 2, "sequence": sequence}))
 
 
 @pytest.mark.parametrize("head", ["lm", "value"])
@@ -300,7 +255,7 @@ def test_ranks_that_divide_the_optimizer_step_as_ranks_that_do_not(
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("options", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("options", [*ALL.values(), FLEX], ids=[*ALL, "context, flex"])
 def test_two_gpus_are_as_one(pair, make_model, tmp_path, options, dtype):
     sizes = {**SIZES, "hidden_size": 128, "head_dim": 32, "intermediate_size": 128}
     spec = make_model("qwen3", dtype=dtype, device="cuda", **sizes)
