@@ -5,6 +5,10 @@ import importlib
 
 import numpy as np
 import pytest
+import torch
+
+from axisrl.errors import RankLost
+from axisrl.testing.sequences import PullLoss
 
 pytestmark = pytest.mark.needs("megatron")
 ranks = importlib.import_module(f"{__name__.rpartition('.')[0]}.test_ranks")
@@ -17,6 +21,13 @@ KINDS = {
     "qwen2": {"tie_word_embeddings": False},
     "qwen3": {"vocab_size": 97},
 }
+
+
+@pytest.fixture(autouse=True)
+def on_cpus(request):
+    """Where there are GPUs, Megatron's stages are on them."""
+    if torch.cuda.is_available() and request.node.get_closest_marker("gpu") is None:
+        pytest.skip("its stages are on CPUs")
 
 
 def alone_of(job):
@@ -120,4 +131,36 @@ def test_half_types_keep_their_masters_on_every_stage(four, make_model, tmp_path
     alone, *found = alone_of(job), *four.learn(job)
     for got in found:
         np.testing.assert_allclose(got[3], alone[3], rtol=3e-2, atol=1e-2)
+    assert found[0][2] == found[1][2]
+
+
+class Failing(PullLoss):
+    """A loss in which the stage that computes it fails."""
+
+    def __call__(self, batch):
+        raise ArithmeticError("no loss")
+
+
+@pytest.mark.parametrize("options", [STAGES, INTERLEAVED], ids=["stages", "interleaved"])
+def test_stages_do_not_wait_for_ever_for_one_that_fails(four, make_model, tmp_path, options):
+    job = job_of(make_model("llama", **SIZES), tmp_path, options, size=2, micro=3)
+    first, last = four.ask(job | {"loss": Failing(), "timeout_s": 3.0})
+    assert isinstance(first[1], RankLost), first
+    assert isinstance(last[1], ArithmeticError), last
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("options", [STAGES, INTERLEAVED], ids=["stages", "interleaved"])
+def test_two_gpus_are_as_one(pair, make_model, tmp_path, options, dtype):
+    sizes = {**SIZES, "hidden_size": 128, "head_dim": 32, "intermediate_size": 128}
+    spec = make_model("qwen3", dtype=dtype, device="cuda", **sizes)
+    job = job_of(spec, tmp_path, options, size=2, micro=3)
+    alone, *found = alone_of(job), *pair.learn(job)
+    near = 1e-3 if dtype == "float32" else 3e-2
+    for got in found:
+        np.testing.assert_allclose(got[3], alone[3], rtol=near, atol=near)
+        for answer, wanted in zip(got[0], alone[0], strict=True):
+            np.testing.assert_allclose(answer, wanted, atol=2 * near)
     assert found[0][2] == found[1][2]

@@ -70,7 +70,9 @@ def learn(rank, size, job):
     trainer = trainer_of(job["dir"], job["options"] if size > 1 else {})
     share = Share(index=0, count=1)
     if size > 1:
-        ranks = Ranks(rank=rank, size=size, rendezvous=job["at"], timeout_s=60.0)
+        ranks = Ranks(
+            rank=rank, size=size, rendezvous=job["at"], timeout_s=job.get("timeout_s", 60.0)
+        )
         share = trainer.join(ranks)
     spec = job["spec"]
     if spec.device == "cuda":
