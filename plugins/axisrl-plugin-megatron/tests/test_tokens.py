@@ -86,3 +86,14 @@ def test_four_ranks_that_share_layers_and_tokens_are_as_one(
 ):
     spec = make_model("qwen3", head=head, **SIZES)
     as_one(four, job_of(spec, tmp_path, {"tensor": 2, "context": 2, "sequence": sequence}))
+
+
+def test_shares_of_ranks_that_divide_their_tokens_are_as_one(four, make_model, tmp_path):
+    """Two shares of two; and three ranks, whose chunks are sixths."""
+    spec = make_model("qwen3", **SIZES)
+    job = job_of(spec, tmp_path, CONTEXT)
+    alone, *others = ranks.learn(0, 1, job), *four.learn(job)
+    for got in others:
+        np.testing.assert_allclose(got[3], alone[3], rtol=2e-4)
+    assert len({got[2] for got in others}) == 1
+    as_one(four.first(3), job | {"options": {"context": 3}})
