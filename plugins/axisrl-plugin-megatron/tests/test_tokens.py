@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from axisrl.errors import RankLost
 from axisrl.protocols.loss import LossResult
 from axisrl.runtime.batch import with_weights
 from axisrl.testing.sequences import PullLoss
@@ -67,6 +68,23 @@ def test_a_core_attention_that_would_see_its_own_tokens_alone_is_refused(
     options = {**CONTEXT, "attention": "torch.nn:Identity"}
     answers = pair.ask(job_of(make_model(**SIZES), tmp_path, options))
     assert all("would see the tokens of its own rank alone" in str(a[1]) for a in answers)
+
+
+def test_a_rank_that_fails_is_lost_to_the_others(pair, make_model, tmp_path):
+    """It fails after its answers, before the gradients: the other waits for it in a layer."""
+    job = job_of(make_model(**SIZES), tmp_path, CONTEXT, loss=Failing(), timeout_s=3.0)
+    failed, left = pair.ask(job)
+    assert isinstance(failed[1], ArithmeticError), failed
+    assert isinstance(left[1], RankLost), left
+
+
+class Failing(PullLoss):
+    """A loss that fails on the first rank."""
+
+    def __call__(self, batch):
+        if not torch.distributed.get_rank():
+            raise ArithmeticError("no loss")
+        return super().__call__(batch)
 
 
 def end(sample, count):

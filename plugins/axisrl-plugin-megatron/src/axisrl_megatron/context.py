@@ -14,6 +14,8 @@ Shapes: ``N`` own tokens, ``S`` tokens of the batch, ``M`` its trained tokens, `
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -47,6 +49,8 @@ class ContextPart:
     tokens: int
     group: Any
     """Torch's process group of the ranks."""
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Around a wait for the others."""
 
     @property
     def length(self) -> int:
@@ -92,7 +96,7 @@ class ContextPart:
 
         The gradient is taken at one's own alone: every rank has the same loss.
         """
-        found: Tensor = _Answers.apply(own_XM, among_M, count, self.group)  # type: ignore[no-untyped-call]
+        found: Tensor = _Answers.apply(own_XM, among_M, count, self)  # type: ignore[no-untyped-call]
         return found
 
 
@@ -103,7 +107,8 @@ class _Whole(torch.autograd.Function):
     def forward(ctx: Any, own_NX: Tensor, part: ContextPart) -> Tensor:
         ctx.part = part
         gathered = own_NX.new_empty((part.tokens, *own_NX.shape[1:]))
-        distributed.all_gather_into_tensor(gathered, own_NX.contiguous(), group=part.group)
+        with part.waiting():
+            distributed.all_gather_into_tensor(gathered, own_NX.contiguous(), group=part.group)
         pairs = gathered.view(part.size, 2, part.length, *own_NX.shape[1:])
         return torch.cat((pairs[:, 0], pairs[:, 1].flip(0))).flatten(0, 1)
 
@@ -114,8 +119,8 @@ class _Whole(torch.autograd.Function):
         chunks = grad_SX.reshape(2 * part.size, part.length, *grad_SX.shape[1:])
         pairs = torch.stack((chunks[: part.size], chunks[part.size :].flip(0)), dim=1)
         own_NX = grad_SX.new_empty((2 * part.length, *grad_SX.shape[1:]))
-        given = pairs.flatten(0, 2)
-        distributed.reduce_scatter_tensor(own_NX, given, group=part.group)
+        with part.waiting():
+            distributed.reduce_scatter_tensor(own_NX, pairs.flatten(0, 2), group=part.group)
         return own_NX, None
 
 
@@ -123,11 +128,12 @@ class _Answers(torch.autograd.Function):
     """Each number is one rank's; added to the zeros of the others it stays what it is."""
 
     @staticmethod
-    def forward(ctx: Any, own_XM: Tensor, among_M: Tensor, count: int, group: Any) -> Tensor:
+    def forward(ctx: Any, own_XM: Tensor, among_M: Tensor, count: int, part: ContextPart) -> Tensor:
         ctx.save_for_backward(among_M)
         whole_XM = own_XM.new_zeros((*own_XM.shape[:-1], count))
         whole_XM.index_copy_(-1, among_M, own_XM)
-        distributed.all_reduce(whole_XM, group=group)
+        with part.waiting():
+            distributed.all_reduce(whole_XM, group=part.group)
         return whole_XM
 
     @staticmethod

@@ -72,6 +72,7 @@ class Mesh:
             size=self.layout.context,
             tokens=tokens,
             group=parallel_state.get_context_parallel_group(),
+            waiting=self.waiting,
         )
 
     def meet(self) -> None:
