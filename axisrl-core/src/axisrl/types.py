@@ -306,6 +306,8 @@ class Share:
     """Into how many parts a global batch is packed."""
     speaks: bool = True
     """True of one rank of each share: it hands on what the share computed."""
+    whole: bool = True
+    """It has the whole model: rank 0 can offer and save weights alone."""
     divides_state: bool = False
     """True where ranks with the whole model divide the optimizer's state: all are asked to save."""
 

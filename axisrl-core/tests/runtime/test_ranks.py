@@ -133,7 +133,7 @@ class Divided(Joined):
     def join(self, ranks):
         self.ranks = ranks
         first = ranks.rank % 2 == 0
-        return Share(index=ranks.rank // 2, count=ranks.size // 2, speaks=first)
+        return Share(index=ranks.rank // 2, count=ranks.size // 2, speaks=first, whole=False)
 
     def save(self, path):
         self.asked.append("save")

@@ -17,6 +17,13 @@ SIZES = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
 }
+MIXTURE = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "norm_topk_prob": True,
+}
+EXTRA = {"qwen3": {"head_dim": 8}, "qwen3_moe": {"head_dim": 8, **MIXTURE}}
 NEEDS = {
     "megatron": importlib.util.find_spec("megatron"),
     "axisrl_local": importlib.util.find_spec("axisrl_local"),
@@ -43,8 +50,7 @@ def make_model(tmp_path_factory):
     def make(kind="llama", dtype="float32", device="cpu", head="lm", **changes):
         key = (kind, str(sorted(changes.items())))
         if key not in specs:
-            extra = {"head_dim": 8} if kind == "qwen3" else {}
-            options = {"tie_word_embeddings": True, **SIZES, **extra, **changes}
+            options = {"tie_word_embeddings": True, **SIZES, **EXTRA.get(kind, {}), **changes}
             config = AutoConfig.for_model(kind, **options)
             with torch.random.fork_rng():
                 torch.manual_seed(7)

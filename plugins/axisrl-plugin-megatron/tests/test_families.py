@@ -13,8 +13,15 @@ from axisrl_megatron.families import (
     read_config,
     read_fields,
     shape_of,
+    sparse_layers,
 )
 
+MIXTURE = {
+    "model_type": "qwen3_moe",
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+}
 ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 
 
@@ -53,6 +60,32 @@ def test_a_shape_is_read_from_a_config_that_leaves_out_what_is_usual(folder):
     assert shape_of(fields).key_value_heads == 4
 
 
+@pytest.mark.parametrize(
+    ("changes", "sparse"),
+    [
+        ({}, [True] * 4),
+        ({"mlp_only_layers": [0, 3]}, [False, True, True, False]),
+        ({"decoder_sparse_step": 2}, [False, True, False, True]),
+        ({"num_experts": 0}, [False] * 4),
+        ({"model_type": "qwen3"}, [False] * 4),
+    ],
+)
+def test_layers_are_sparse_as_in_transformers(folder, changes, sparse):
+    config = read_config(folder(**{**MIXTURE, "num_hidden_layers": 4, **changes}))
+    assert list(sparse_layers(config.to_dict())) == sparse
+    shape = shape_of(config.to_dict())
+    assert shape.intermediate == (0 if all(sparse) else 64)
+    assert (shape.experts, shape.expert_intermediate) == ((8, 24) if any(sparse) else (0, 0))
+    assert architecture(config).get("num_moe_experts", 0) == shape.experts
+
+
+@pytest.mark.parametrize("normed", [True, False])
+def test_weights_of_experts_add_up_to_one_where_the_model_says_so(folder, normed):
+    options = architecture(read_config(folder(**MIXTURE, norm_topk_prob=normed)))
+    assert options["moe_router_pre_softmax"] is not normed
+    assert (options["moe_router_topk"], options["moe_ffn_hidden_size"]) == (2, 24)
+
+
 def test_a_folder_without_a_config_is_refused(tmp_path):
     with pytest.raises(EnvironmentProblem, match="has no config"):
         read_config(tmp_path)
@@ -61,7 +94,7 @@ def test_a_folder_without_a_config_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"model_type": "gpt2"}, "model_type gpt2, none of llama, qwen2, qwen3"),
+        ({"model_type": "gpt2"}, "model_type gpt2, none of llama, qwen2, qwen3, qwen3_moe"),
         ({"attention_bias": True}, "attention_bias true"),
         ({"mlp_bias": True}, "mlp_bias true"),
         ({"hidden_act": "gelu"}, "hidden_act gelu, not silu"),

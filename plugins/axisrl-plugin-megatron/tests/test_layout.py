@@ -7,7 +7,13 @@ from axisrl_megatron.layout import Layout, ModelShape
 
 DENSE = ModelShape(layers=28, heads=12, key_value_heads=2, intermediate=8960, vocabulary=151936)
 SPARSE = ModelShape(
-    layers=48, heads=32, key_value_heads=4, intermediate=6144, vocabulary=151936, experts=128
+    layers=48,
+    heads=32,
+    key_value_heads=4,
+    intermediate=0,
+    vocabulary=151936,
+    experts=128,
+    expert_intermediate=768,
 )
 FEW = ModelShape(layers=2, heads=4, key_value_heads=2, intermediate=128, vocabulary=3)
 
@@ -32,6 +38,35 @@ def test_one_rank_of_the_last_stage_speaks_for_each_share():
     assert [share.index for share in shares] == ([0] * 4 + [1] * 4) * 2
 
 
+def test_experts_are_divided_among_the_ranks_of_a_stage():
+    layout = Layout.over(16, tensor=2, pipeline=2, expert=2, expert_tensor=2)
+    at = [layout.place(rank) for rank in range(layout.world)]
+    assert [one.expert_tensor for one in at] == [0, 1] * 8
+    assert [one.expert for one in at] == [0, 0, 1, 1] * 4
+    assert [one.expert_data for one in at] == ([0] * 4 + [1] * 4) * 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts", "whole", "coupled"),
+    [
+        ({}, [0], True, False),
+        ({"tensor": 2}, [0, 1], False, False),
+        ({"expert": 4}, [0, 1, 2, 3], False, True),
+        ({"tensor": 2, "expert": 2}, [0, 1], False, False),
+        ({"tensor": 4, "expert": 2}, [0, 1, 2, 3], False, False),
+        ({"context": 2, "expert_tensor": 2}, [0, 1], False, False),
+        ({"tensor": 2, "expert": 2, "expert_tensor": 2}, [0, 1, 2, 3], False, True),
+        ({"pipeline": 2, "expert": 2}, [0, 1, 4, 5], False, True),
+    ],
+)
+def test_who_has_a_part_and_who_waits_for_whom(sizes, parts, whole, coupled):
+    layout = Layout.over(8, **sizes)
+    assert [rank for rank in range(8) if layout.has_part(rank)] == parts
+    assert layout.parts == len(parts)
+    assert layout.share(0).whole is whole
+    assert layout.coupled is coupled
+
+
 def test_a_world_that_the_sizes_do_not_divide_is_refused_with_the_arithmetic():
     message = "6 trainer ranks cannot be divided into tensor 2 x pipeline 2 x context 1 = 4"
     with pytest.raises(ConfigError, match=message) as problem:
@@ -39,13 +74,19 @@ def test_a_world_that_the_sizes_do_not_divide_is_refused_with_the_arithmetic():
     assert "multiple of 4" in problem.value.fix
 
 
+def test_ranks_that_the_experts_do_not_divide_are_refused_with_the_arithmetic():
+    message = "the 4 trainer ranks of a stage cannot be divided into expert 4 x expert_tensor 2 = 8"
+    with pytest.raises(ConfigError, match=message):
+        Layout.over(8, pipeline=2, expert=4, expert_tensor=2)
+
+
 @pytest.mark.parametrize(
     ("shape", "sizes"),
     [
         (DENSE, {}),
         (DENSE, {"tensor": 2, "pipeline": 7, "virtual": 2, "data": 3}),
-        (SPARSE, {"tensor": 4, "expert": 8, "data": 2}),
-        (SPARSE, {"tensor": 2, "expert": 4, "expert_tensor": 2, "data": 4}),
+        (SPARSE, {"expert": 8, "data": 16}),
+        (SPARSE, {"pipeline": 2, "expert": 4, "expert_tensor": 2, "data": 8}),
     ],
 )
 def test_a_layout_that_divides_the_model_passes(shape, sizes):
@@ -64,7 +105,8 @@ def test_a_layout_that_divides_the_model_passes(shape, sizes):
         (DENSE, {"virtual": 2}, "virtual 2 needs pipeline above 1"),
         (DENSE, {"expert": 2}, "expert 2 x 1 needs a model with experts"),
         (SPARSE, {"expert": 3, "data": 3}, "128 experts / expert 3 leaves 2"),
-        (SPARSE, {"expert": 8, "data": 4}, "= 4 / expert 8 x expert_tensor 1 leaves a rest"),
+        (SPARSE, {"expert_tensor": 5, "data": 5}, "768 columns of an expert / expert_tensor 5"),
+        (SPARSE, {"tensor": 2, "data": 4}, "tensor 2 of a model with experts needs sequence: true"),
     ],
 )
 def test_a_layout_that_leaves_a_rest_is_refused_with_the_arithmetic(shape, sizes, told):

@@ -4,7 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file
 
+from axisrl.ops.checksum import weights_checksum
 from axisrl.testing.sequences import PullLoss, ValueLoss, packed, random_samples
 
 pytestmark = pytest.mark.needs("megatron", "axisrl_local")
@@ -25,10 +27,21 @@ MODELS = {
     "qwen3": {},
     "qwen3, wide heads": {"head_dim": 16, "num_key_value_heads": 4},
 }
+MIXTURES = {
+    "qwen3_moe": {},
+    "qwen3_moe, a dense layer": {"mlp_only_layers": [0]},
+    "qwen3_moe, weights that do not add up to 1": {"norm_topk_prob": False},
+}
+ALL = MODELS | MIXTURES
+
+
+@pytest.fixture(params=ALL)
+def spec(request, make_model):
+    return make_model(request.param.partition(",")[0], **ALL[request.param])
 
 
 @pytest.fixture(params=MODELS)
-def spec(request, make_model):
+def dense(request, make_model):
     return make_model(request.param.partition(",")[0], **MODELS[request.param])
 
 
@@ -74,8 +87,16 @@ def test_a_value_model_is_that_of_the_local_trainer(make_model, make_trainer, ma
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-5)
 
 
-def test_the_weights_offered_are_those_of_the_local_trainer(spec, make_trainer, make_local):
-    one, other = (make(spec).weight_update(1) for make in (make_trainer, make_local))
+def test_the_weights_offered_have_the_names_of_files(spec, make_trainer):
+    """Of a mixture, too, whose experts transformers holds in one tensor a layer."""
+    given = load_file(spec.path / "model.safetensors")
+    offered = make_trainer(spec).weight_update(1)
+    assert offered.checksum == weights_checksum(given)
+    assert {meta.name for meta in offered.tensors} == given.keys()
+
+
+def test_the_weights_offered_are_those_of_the_local_trainer(dense, make_trainer, make_local):
+    one, other = (make(dense).weight_update(1) for make in (make_trainer, make_local))
     assert one.checksum == other.checksum
     assert {meta.name for meta in one.tensors} == {meta.name for meta in other.tensors}
 

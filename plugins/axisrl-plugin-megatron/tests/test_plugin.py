@@ -61,6 +61,14 @@ def test_sizes_are_multiplied():
     assert "tensor 2 x pipeline 2 x context 1 = 4" in problem.message
 
 
+@pytest.mark.parametrize(("expert", "parts", "rest"), [(2, 1, 0), (4, 1, 2), (2, 2, 2), (3, 2, 0)])
+def test_ranks_that_the_experts_do_not_divide_are_told(expert, parts, rest):
+    found = problems(6, expert=expert, expert_tensor=parts)
+    told = f"cannot be divided into expert {expert} x expert_tensor {parts} = {expert * parts}"
+    assert [one.path for one in found] == ["trainer"] * bool(rest)
+    assert all(told in one.message for one in found)
+
+
 def test_another_trainer_is_none_of_its_business():
     assert problems(3, use="x/trainer", tensor=2) == []
 

@@ -3,6 +3,7 @@ model and sees everything: tensor, sequence, context and data parallel; four whe
 
 import copy
 import dataclasses
+import importlib
 import multiprocessing
 import traceback
 
@@ -88,7 +89,7 @@ def learn(rank, size, job):
         before = answer(mine)
         stats = [trainer.step(mine, loss) for _ in range(job["steps"])]
         after = answer(mine)
-        divided = share.count < size
+        divided = not share.whole
         if "receives" in job:
             return sent(trainer, rank, divided)
         checksum = trainer.weight_update(1).checksum
@@ -126,24 +127,12 @@ def serve(pipe, rank, size):
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     if not torch.cuda.is_available():
-        as_if_on_cuda()
+        importlib.import_module(f"{__package__}.stand_ins").as_if_on_cuda()
     while (job := pipe.recv()) is not None:
         try:
             pipe.send(("ok", learn(rank, size, job)))
         except Exception as problem:  # whoever asked looks at it
             pipe.send(("error", problem, traceback.format_exc()))
-
-
-def as_if_on_cuda():
-    """This process's CPU is what Megatron exchanges on and makes buffers of its own on."""
-    zeros = torch.zeros
-
-    def on_cpu(given):
-        return {"device": "cpu"} if given.get("device") == "cuda" else {}
-
-    torch.cuda.current_device = lambda: "cpu"
-    torch.cuda.synchronize = lambda *device: None
-    torch.zeros = lambda *size, **given: zeros(*size, **(given | on_cpu(given)))
 
 
 class Processes:

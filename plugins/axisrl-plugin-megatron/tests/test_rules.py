@@ -44,3 +44,19 @@ def test_gate_and_up_are_laid_end_to_end():
 def test_a_parameter_nobody_knows_is_an_error():
     with pytest.raises(KeyError, match="weird"):
         rule_of("decoder.layers.0.weird.weight", 4)
+
+
+def test_an_expert_is_counted_from_the_first_that_is_here():
+    rule = rule_of("decoder.layers.2.mlp.experts.local_experts.1.linear_fc1.weight", 4, 8)
+    folder = "model.layers.2.mlp.experts.9"
+    assert rule.names == (f"{folder}.gate_proj.weight", f"{folder}.up_proj.weight")
+    assert rule.expert and rule.axis == 0
+    other = rule_of("decoder.layers.2.mlp.experts.local_experts.0.linear_fc2.weight", 4, 8)
+    assert other.names == ("model.layers.2.mlp.experts.8.down_proj.weight",)
+    assert other.expert and other.axis == 1
+
+
+def test_a_router_is_whole_everywhere():
+    rule = rule_of("decoder.layers.2.mlp.router.weight", 4, 8)
+    assert rule.names == ("model.layers.2.mlp.gate.weight",)
+    assert rule.axis is None and not rule.expert

@@ -94,9 +94,10 @@ class DataParallelTrainer(TrainerBackend, Protocol):
            them), bit for bit; clipping and the ``StepStats`` are of the gradient and the batches of
            all.
         3. ``logprobs`` and ``values`` are each share's own: its ranks are all asked, with the same
-           batches, and wait for nobody else.
-        4. With as many shares as ranks, rank 0 alone is asked to ``save`` and for a
-           ``weight_update``. With fewer, all are: rank 0 writes, the others give it their parts.
-           With ``divides_state`` all are asked to ``save``. Every rank loads what was saved.
+           batches. Where shares divide parts of the model they wait for each other: every rank is
+           asked as often as the others, if only with no batches.
+        4. Where every rank is ``Share.whole``, rank 0 alone is asked for a ``weight_update`` and,
+           unless they ``divides_state``, to ``save``. Elsewhere all are: rank 0 writes, the others
+           give it their parts. Every rank loads what was saved.
         """
         ...

@@ -46,7 +46,7 @@ class RankedHandle:
     async def join(self) -> None:
         """Let the ranks meet, and learn whether each has the whole model and its state."""
         shares = await self._answers(self._ranks, "join", await self.call("rendezvous"))
-        if any(share.count < len(self._ranks) for share in shares):
+        if not all(share.whole for share in shares):
             self._one_does = _RANK_0
         elif any(share.divides_state for share in shares):
             self._one_does = _RANK_0 | {"weight_update"}

@@ -15,7 +15,7 @@ from axisrl.plugins import ConfigProblem
 from axisrl_megatron.families import read_fields, shape_of
 from axisrl_megatron.layout import Layout
 
-_SIZES = ("tensor", "pipeline", "virtual", "context")
+_SIZES = ("tensor", "pipeline", "virtual", "context", "expert", "expert_tensor")
 """Options of the trainer that divide a model."""
 
 
@@ -43,7 +43,8 @@ def model_problems(config: RunConfig, models: Mapping[str, Path]) -> Iterator[Co
 
 def _layout(config: RunConfig, trainer: Use) -> Layout:
     sizes = {name: trainer.options[name] for name in _SIZES if name in trainer.options}
-    return Layout.over(config.placement.trainer_ranks, **sizes)
+    sequence = bool(trainer.options.get("sequence", False))
+    return Layout.over(config.placement.trainer_ranks, sequence=sequence, **sizes)
 
 
 def _trainers(config: RunConfig) -> Iterable[tuple[str, Use]]:

@@ -42,7 +42,7 @@ class TrainerState(NamedTuple):
         mesh, first = self.model.mesh, self.model.mesh.rank == 0
         asked = first or mesh.layout.parts > 1
         weights = self.model.weights(on_host=True) if asked else {}
-        own = mesh.place.data == mesh.place.context == 0
+        own = mesh.layout.has_part(mesh.rank)
         parts = self._parts(keep=own) if own or self.optimizer.divided else []
         with writing():
             if first:

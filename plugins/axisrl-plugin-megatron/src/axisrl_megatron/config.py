@@ -16,6 +16,12 @@ _OTHER = "a model of the families the trainer knows has no such thing"
 _STAGES = "stages have equal numbers of layers"
 _SCHEDULE = "it follows from trainer.pipeline and trainer.virtual"
 _ONE = "the trainer does not divide a model that way"
+_BALANCE = (
+    "Megatron adds it to each micro-batch with the same weight, whatever its share of the loss, "
+    "so that the gradient would depend on the packing"
+)
+_DROPS = "a token whose experts are full would be scored by another model than it was sampled from"
+_ONE_BY_ONE = "experts are computed one by one; together they need Transformer Engine"
 OWNED = {
     "tensor_model_parallel_size": "it is trainer.tensor",
     "pipeline_model_parallel_size": "it is trainer.pipeline",
@@ -32,8 +38,8 @@ OWNED = {
     "use_ring_exchange_p2p": _SCHEDULE,
     "calculate_per_token_loss": "losses are numerators, which nothing divides",
     "context_parallel_size": "it is trainer.context",
-    "expert_model_parallel_size": _ONE,
-    "expert_tensor_parallel_size": _ONE,
+    "expert_model_parallel_size": "it is trainer.expert",
+    "expert_tensor_parallel_size": "it is trainer.expert_tensor",
     "sequence_parallel": "it is trainer.sequence",
     "bf16": _DTYPE,
     "fp16": _DTYPE,
@@ -69,7 +75,33 @@ OWNED = {
     "layernorm_zero_centered_gamma": _OTHER,
     "attention_output_gate": _OTHER,
     "multi_latent_attention": _OTHER,
-    "num_moe_experts": _OTHER,
+    "num_moe_experts": _MODELS,
+    "moe_ffn_hidden_size": _MODELS,
+    "moe_layer_freq": _MODELS,
+    "moe_router_topk": _MODELS,
+    "moe_router_pre_softmax": _MODELS,
+    "moe_router_score_function": _MODELS,
+    "moe_router_num_groups": _OTHER,
+    "moe_router_group_topk": _OTHER,
+    "moe_router_topk_limited_devices": _OTHER,
+    "moe_router_topk_scaling_factor": _OTHER,
+    "moe_router_enable_expert_bias": _OTHER,
+    "moe_shared_expert_intermediate_size": _OTHER,
+    "moe_shared_expert_gate": _OTHER,
+    "moe_latent_size": _OTHER,
+    "moe_apply_probs_on_input": _OTHER,
+    "moe_router_load_balancing_type": _BALANCE,
+    "moe_aux_loss_coeff": _BALANCE,
+    "moe_z_loss_coeff": _BALANCE,
+    "moe_expert_capacity_factor": _DROPS,
+    "moe_pad_expert_input_to_capacity": _DROPS,
+    "moe_token_dropping": _DROPS,
+    "moe_input_jitter_eps": _DROPOUT,
+    "moe_router_force_load_balancing": _DROPOUT,
+    "moe_token_dispatcher_type": "batches of unequal length need Megatron's alltoall",
+    "moe_enable_routing_replay": "it is rollout.routing",
+    "moe_grouped_gemm": _ONE_BY_ONE,
+    "moe_use_legacy_grouped_gemm": _ONE_BY_ONE,
     "mtp_num_layers": _OTHER,
     "gradient_accumulation_fusion": "the optimizer takes gradients from where torch puts them",
 }
@@ -95,6 +127,11 @@ class MegatronConfig(TrainingOptions):
     virtual: int = 1
     """Parts into which each stage's layers are divided, so that stages wait less: the interleaved
     schedule."""
+    expert: int = 1
+    """Ranks that share the experts of a mixture, each with some of them whole: expert parallel.
+    They are among those that share layers or batches."""
+    expert_tensor: int = 1
+    """Ranks that share each of those experts."""
     attention: str = "axisrl_megatron.attention:RowAttention"
     """The core attention of every layer, ``module:class``: what stands in Megatron's layer spec."""
     megatron: Mapping[str, Any] = field(default_factory=dict)
@@ -103,7 +140,7 @@ class MegatronConfig(TrainingOptions):
 
     def __post_init__(self) -> None:
         TrainingOptions.__post_init__(self)
-        for name in ("tensor", "pipeline", "virtual", "context"):
+        for name in ("tensor", "pipeline", "virtual", "context", "expert", "expert_tensor"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)} must be >= 1")
         if self.virtual > 1 and self.pipeline == 1:

@@ -24,7 +24,7 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-def _is_megatrons(device: torch.device) -> bool:
+def is_megatrons(device: torch.device) -> bool:
     """True where Megatron's own buffers would be on ``device``: it asks for the current CUDA
     device."""
     try:
@@ -36,8 +36,15 @@ def _is_megatrons(device: torch.device) -> bool:
 def check_device(layout: Layout, device: torch.device) -> None:
     """Raise ``ConfigError`` for a layout whose ranks Megatron lets exchange on CUDA devices alone,
     when ``device`` is none."""
-    if not (layout.sequence or layout.pipeline > 1) or _is_megatrons(device):
+    exchanging = layout.sequence or layout.pipeline * layout.expert_parts > 1
+    if not exchanging or is_megatrons(device):
         return
+    if layout.expert_parts > 1:
+        raise ConfigError(
+            f"trainer.expert {layout.expert} x trainer.expert_tensor {layout.expert_tensor}: "
+            f"Megatron moves tokens to experts on CUDA devices alone, and the model is on {device}",
+            fix="leave both out, or train on GPUs",
+        )
     if layout.pipeline > 1:
         raise ConfigError(
             f"trainer.pipeline {layout.pipeline}: Megatron exchanges stages on CUDA devices alone, "

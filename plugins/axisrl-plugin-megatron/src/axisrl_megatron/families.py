@@ -24,6 +24,7 @@ FAMILIES: Mapping[str, Mapping[str, bool]] = {
     "llama": {},
     "qwen2": {"add_qkv_bias": True},
     "qwen3": {"qk_layernorm": True},
+    "qwen3_moe": {"qk_layernorm": True},
 }
 """``model_type`` -> what its layers have beside a Llama's."""
 _FALSE = ("attention_bias", "mlp_bias", "use_sliding_window")
@@ -50,7 +51,7 @@ def read_fields(folder: Path) -> Mapping[str, Any]:
     if wrong:
         raise EnvironmentProblem(
             f"the model in {folder} has {'; '.join(wrong)}",
-            fix="train it with local/trainer, or choose a Llama, Qwen2 or Qwen3 model",
+            fix="train it with local/trainer, or choose a Llama, Qwen2, Qwen3 or Qwen3-MoE model",
         )
     return fields
 
@@ -63,15 +64,33 @@ def read_config(folder: Path) -> Any:
     return AutoConfig.from_pretrained(folder, local_files_only=True)
 
 
+def sparse_layers(fields: Mapping[str, Any]) -> tuple[bool, ...]:
+    """Which layers are mixtures of experts, as transformers decides it."""
+    layers = range(fields["num_hidden_layers"])
+    if not _experts(fields):
+        return (False,) * len(layers)
+    dense, step = fields.get("mlp_only_layers") or (), fields.get("decoder_sparse_step", 1)
+    return tuple(number not in dense and (number + 1) % step == 0 for number in layers)
+
+
+def _experts(fields: Mapping[str, Any]) -> int:
+    """0 for a dense model. transformers has renamed the field."""
+    if fields["model_type"] != "qwen3_moe":
+        return 0
+    return int(fields.get("num_experts") or fields.get("num_local_experts") or 0)
+
+
 def shape_of(fields: Mapping[str, Any]) -> ModelShape:
     """What a layout must divide."""
-    heads = fields["num_attention_heads"]
+    heads, sparse = fields["num_attention_heads"], sparse_layers(fields)
     return ModelShape(
         layers=fields["num_hidden_layers"],
         heads=heads,
         key_value_heads=fields.get("num_key_value_heads") or heads,
-        intermediate=fields["intermediate_size"],
+        intermediate=0 if all(sparse) else fields["intermediate_size"],
         vocabulary=fields["vocab_size"],
+        experts=_experts(fields) if any(sparse) else 0,
+        expert_intermediate=fields["moe_intermediate_size"] if any(sparse) else 0,
     )
 
 
@@ -98,6 +117,19 @@ def architecture(config: Any) -> dict[str, Any]:
         "activation_func": torch.nn.functional.silu,
         "add_bias_linear": False,
         **FAMILIES[config.model_type],
+        **(_mixture(config) if any(sparse_layers(config.to_dict())) else {}),
+    }
+
+
+def _mixture(config: Any) -> dict[str, Any]:
+    """A softmax in float32 of logits in the model's type, as transformers has it. Over the chosen
+    experts it is the softmax over all with their sum made 1."""
+    return {
+        "num_moe_experts": config.num_experts,
+        "moe_ffn_hidden_size": config.moe_intermediate_size,
+        "moe_router_topk": config.num_experts_per_tok,
+        "moe_router_pre_softmax": not config.norm_topk_prob,
+        "moe_router_load_balancing_type": "none",
     }
 
 

@@ -83,16 +83,16 @@ class HeldModel:
     def _build(self) -> list[Any]:
         from megatron.core.transformer import TransformerConfig
 
+        from axisrl_megatron.mixture import dispatch
         from axisrl_megatron.net import PackedNet
 
-        dtype = _DTYPES[self.spec.dtype]
+        dtype, layout = _DTYPES[self.spec.dtype], self.mesh.layout
         given = checked(self._config.megatron, TransformerConfig, "trainer.megatron")
         if self.device.type == "cpu" and given.get("recompute_granularity"):
             raise ConfigError(
                 "trainer.megatron.recompute_granularity: Megatron recomputes on CUDA devices alone",
                 fix="leave it out on a CPU",
             )
-        layout = self.mesh.layout
         check_device(layout, self.device)
         options = {
             "bf16": dtype == torch.bfloat16,
@@ -105,8 +105,9 @@ class HeldModel:
             "context_parallel_size": layout.context,
             "sequence_parallel": layout.sequence,
             **pipeline_options(layout, dtype, given),
-            "variable_seq_lengths": True,
-            "moe_token_dispatcher_type": "alltoall",
+            "expert_model_parallel_size": layout.expert,
+            "expert_tensor_parallel_size": layout.expert_tensor,
+            **dispatch(self.device, shape_of(self._hf.to_dict()).experts),
             "masked_softmax_fusion": False,
             "bias_activation_fusion": False,
             "bias_dropout_fusion": False,
@@ -151,16 +152,30 @@ class HeldModel:
         named = dict(zip(self.trained(), gradients, strict=True))
         self.mesh.sum_over_parts([named[name] for name in self._summed()])
         if data:
-            self.mesh.sum_over_data(gradients)
+            experts = [one for name, one in named.items() if self._weights.of_expert(name)]
+            others = [one for name, one in named.items() if not self._weights.of_expert(name)]
+            self.mesh.sum_over_data(others)
+            self.mesh.sum_over_expert_data(experts)
             self.mesh.sum_over_ends([named[name] for name in self._tied()])
 
     def division(self) -> Callable[[str], Division] | None:
-        """Over which ranks the optimizer's state may be divided, by parameter; None for one."""
-        everywhere, ends = self.mesh.division, self.mesh.division_of_ends
-        if everywhere is None or ends is None:
+        """Over which ranks the optimizer's state may be divided, by parameter; None where each has
+        all of it."""
+        mesh, tied = self.mesh, self._tied()
+        everywhere, ends, of_experts = (
+            mesh.division,
+            mesh.division_of_ends,
+            mesh.division_of_experts,
+        )
+        if everywhere is None or ends is None or of_experts is None:
             return None
-        tied = self._tied()
-        return lambda name: ends if name in tied else everywhere
+
+        def by_name(name: str) -> Division:
+            if self._weights.of_expert(name):
+                return of_experts
+            return ends if name in tied else everywhere
+
+        return by_name
 
     def _tied(self) -> list[str]:
         """Parameters that the first stage and the last have, and whose gradients are parts of a sum
@@ -181,16 +196,18 @@ class HeldModel:
 
     def norm(self, gradients: Mapping[str, Tensor]) -> Tensor:
         """The 2-norm of the whole model's gradients, given this rank's, by name."""
-        squares = {
-            name: torch.linalg.vector_norm(gradient) ** 2
-            for name, gradient in gradients.items()
-            if self._weights.counts(name)
-        }
-        parts = [value for name, value in squares.items() if self._weights.divided(name)]
-        whole = [value for name, value in squares.items() if not self._weights.divided(name)]
-        total = torch.stack(parts).sum()
-        self.mesh.sum_over_parts([total])
-        total = total + torch.stack(whole).sum()
+        zero = torch.zeros((), device=self.device)
+        whole, parts, experts = [zero], [zero], [zero]
+        for name, gradient in gradients.items():
+            if not self._weights.counts(name):
+                continue
+            kind = parts if self._weights.divided(name) else whole
+            kind = experts if self._weights.of_expert(name) else kind
+            kind.append(torch.linalg.vector_norm(gradient) ** 2)
+        sums = [torch.stack(kind).sum() for kind in (whole, parts, experts)]
+        self.mesh.sum_over_parts(sums[1:2])
+        self.mesh.sum_over_experts(sums[2:])
+        total = torch.stack(sums).sum()
         self.mesh.sum_over_stages([total])
         return total.sqrt()
 

@@ -21,9 +21,12 @@ class ModelShape:
     heads: int
     key_value_heads: int
     intermediate: int
+    """0 where every layer is a mixture of experts."""
     vocabulary: int
     experts: int = 0
     """0 for a dense model."""
+    expert_intermediate: int = 0
+    """Columns of one expert."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +37,12 @@ class Place:
     context: int
     data: int
     stage: int
+    expert: int = 0
+    """Which of the parts of the experts it has."""
+    expert_tensor: int = 0
+    """Which part of each of those."""
+    expert_data: int = 0
+    """Which of the ranks that have the same part of the experts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +85,13 @@ class Layout:
                 f"{alone.pipeline} x context {alone.context} = {model}",
                 fix=f"set placement.trainer_ranks to a multiple of {model}, or the sizes lower",
             )
+        ranks = world // alone.pipeline
+        if ranks % alone.expert_parts:
+            raise ConfigError(
+                f"the {ranks} trainer ranks of a stage cannot be divided into expert "
+                f"{alone.expert} x expert_tensor {alone.expert_tensor} = {alone.expert_parts}",
+                fix="choose sizes of trainer.expert and trainer.expert_tensor that divide them",
+            )
         return cls(**sizes, data=world // model, sequence=sequence)
 
     @property
@@ -85,8 +101,13 @@ class Layout:
 
     @property
     def parts(self) -> int:
-        """Ranks that have something of a model which no other has: those of the first share."""
-        return self.tensor * self.pipeline
+        """Ranks that have something of a model which no rank before them has: the first ones of
+        each stage."""
+        return max(self.tensor, self.expert_parts) * self.pipeline
+
+    def has_part(self, rank: int) -> bool:
+        """True of one of :attr:`parts`."""
+        return rank % (self.world // self.pipeline) < max(self.tensor, self.expert_parts)
 
     @property
     def replicas(self) -> int:
@@ -95,18 +116,43 @@ class Layout:
 
     def place(self, rank: int) -> Place:
         """Where a rank is: tensor changes fastest, then context, data, pipeline (Megatron's
-        order)."""
+        order). Of the experts expert_tensor does, then expert."""
         rest, tensor = divmod(rank, self.tensor)
         rest, context = divmod(rest, self.context)
         stage, data = divmod(rest, self.data)
-        return Place(tensor=tensor, context=context, data=data, stage=stage)
+        rest, expert_tensor = divmod(rank % (self.world // self.pipeline), self.expert_tensor)
+        expert_data, expert = divmod(rest, self.expert)
+        return Place(
+            tensor=tensor,
+            context=context,
+            data=data,
+            stage=stage,
+            expert=expert,
+            expert_tensor=expert_tensor,
+            expert_data=expert_data,
+        )
 
     def share(self, rank: int) -> Share:
         """What a rank gets of the batches. The last stage has what a share computed, so a rank of
         it speaks."""
         at = self.place(rank)
         first = at.tensor == at.context == 0
-        return Share(index=at.data, count=self.data, speaks=first and at.stage == self.pipeline - 1)
+        return Share(
+            index=at.data,
+            count=self.data,
+            speaks=first and at.stage == self.pipeline - 1,
+            whole=self.parts == 1,
+        )
+
+    @property
+    def expert_parts(self) -> int:
+        """Ranks that have different parts of the experts."""
+        return self.expert * self.expert_tensor
+
+    @property
+    def coupled(self) -> bool:
+        """Shares have different experts, so that they pass tokens to each other."""
+        return self.tensor * self.context % self.expert_parts != 0
 
     @property
     def token_multiple(self) -> int:
@@ -157,15 +203,17 @@ def _divisions(layout: Layout, shape: ModelShape) -> Iterator[str]:
 
 def _experts(layout: Layout, shape: ModelShape) -> Iterator[str]:
     if not shape.experts:
-        if layout.expert * layout.expert_tensor > 1:
+        if layout.expert_parts > 1:
             yield f"expert {layout.expert} x {layout.expert_tensor} needs a model with experts"
         return
     if shape.experts % layout.expert:
         rest = shape.experts % layout.expert
         yield f"{shape.experts} experts / expert {layout.expert} leaves {rest}"
-    ranks = layout.tensor * layout.context * layout.data
-    if ranks % (layout.expert * layout.expert_tensor):
+    if shape.expert_intermediate % layout.expert_tensor:
+        rest = shape.expert_intermediate % layout.expert_tensor
         yield (
-            f"tensor {layout.tensor} x context {layout.context} x data {layout.data} = {ranks} / "
-            f"expert {layout.expert} x expert_tensor {layout.expert_tensor} leaves a rest"
+            f"{shape.expert_intermediate} columns of an expert / expert_tensor "
+            f"{layout.expert_tensor} leaves {rest}"
         )
+    if layout.tensor > 1 and not layout.sequence:
+        yield f"tensor {layout.tensor} of a model with experts needs sequence: true"

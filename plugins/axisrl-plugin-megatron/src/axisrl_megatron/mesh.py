@@ -61,6 +61,20 @@ class Mesh:
 
         return parallel_state.get_tensor_model_parallel_group()
 
+    @property
+    def expert_group(self) -> Any:
+        """Torch's group of the ranks that have the other experts."""
+        from megatron.core import parallel_state
+
+        return parallel_state.get_expert_model_parallel_group()
+
+    @property
+    def expert_tensor_group(self) -> Any:
+        """Torch's group of the ranks that have the other parts of the same experts."""
+        from megatron.core import parallel_state
+
+        return parallel_state.get_expert_tensor_parallel_group()
+
     def context_part(self, tokens: int) -> ContextPart | None:
         """This rank's of a batch of so many tokens; None where it has all of them."""
         from megatron.core import parallel_state
@@ -98,6 +112,13 @@ class Mesh:
             return None
         return _EndsDivision(self._group, self)
 
+    @cached_property
+    def division_of_experts(self) -> Division | None:
+        """Over the ranks that have the same part of the experts; None where :attr:`division` is."""
+        if self._group is None or self.layout.replicas == 1:
+            return None
+        return Division(self._group, _expert_data_group())
+
     def waiting(self) -> AbstractContextManager[None]:
         """Inside, a peer that is lost is ``RankLost``."""
         return nullcontext() if self._group is None else self._group.waiting("step")
@@ -112,6 +133,19 @@ class Mesh:
         """Replace each by its sum over the ranks that share the layers."""
         if self._group is not None and self.layout.tensor > 1 and tensors:
             self._group.sum_(tensors, self.tensor_group)
+
+    def sum_over_expert_data(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each by its sum over the ranks that have the same part of the experts."""
+        ranks = self.layout.world // self.layout.pipeline
+        if self._group is not None and ranks > self.layout.expert_parts and tensors:
+            self._group.sum_(tensors, _expert_data_group())
+
+    def sum_over_experts(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each by its sum over the ranks that have the other parts of the experts."""
+        from megatron.core import parallel_state
+
+        if self._group is not None and self.layout.expert_parts > 1:
+            self._group.sum_(tensors, parallel_state.get_expert_tensor_and_model_parallel_group())
 
     def sum_over_stages(self, tensors: Sequence[Tensor]) -> None:
         """Replace each by its sum over the stages."""
@@ -173,6 +207,13 @@ def _data_group() -> Any:
     from megatron.core import parallel_state
 
     return parallel_state.get_data_parallel_group(with_context_parallel=True)
+
+
+def _expert_data_group() -> Any:
+    """Torch's group of the ranks that have the same part of the experts."""
+    from megatron.core import parallel_state
+
+    return parallel_state.get_expert_data_parallel_group()
 
 
 def _start(layout: Layout, ranks: Ranks | None) -> RankGroup | None:

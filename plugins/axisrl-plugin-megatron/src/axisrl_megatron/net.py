@@ -30,17 +30,20 @@ from megatron.core.tensor_parallel import (
     gather_from_sequence_parallel_region,
 )
 from megatron.core.transformer import TransformerConfig
+from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import (
     TransformerBlock,
     TransformerBlockSubmodules,
     get_num_layers_to_build,
 )
+from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
 from torch import Tensor, nn
 
 from axisrl.errors import ConfigError
 from axisrl_megatron.attention import CoreAttention
-from axisrl_megatron.families import inverse_frequencies
+from axisrl_megatron.families import inverse_frequencies, sparse_layers
 from axisrl_megatron.layout import Chunk
+from axisrl_megatron.mixture import Router
 from axisrl_megatron.norm import Norm
 from axisrl_megatron.portion import Portion
 from axisrl_megatron.rules import LAYERS, OUTPUT
@@ -67,6 +70,9 @@ class PackedNet(LanguageModule):  # type: ignore[misc]
         self.vp_stage = chunk.virtual
         tied = bool(hf_config.tie_word_embeddings) and head == "lm"
         self.share_embeddings_and_output_weights = tied
+        first = get_transformer_layer_offset(config, chunk.virtual)
+        sparse = sparse_layers(hf_config.to_dict())
+        layers = sparse[first : first + get_num_layers_to_build(config, chunk.virtual)]
         self.embedding: Any = None
         if chunk.first:
             self.embedding = LanguageModelEmbedding(
@@ -77,7 +83,7 @@ class PackedNet(LanguageModule):  # type: ignore[misc]
             )
         self.decoder = TransformerBlock(
             config=config,
-            spec=block_spec(config, attention, chunk),
+            spec=block_spec(config, attention, layers),
             pre_process=chunk.first,
             post_process=chunk.last,
             vp_stage=chunk.virtual,
@@ -152,29 +158,39 @@ class PackedNet(LanguageModule):  # type: ignore[misc]
 
 
 def block_spec(
-    config: TransformerConfig, attention: str, chunk: Chunk
+    config: TransformerConfig, attention: str, sparse: Sequence[bool]
 ) -> TransformerBlockSubmodules:
-    """Megatron's local layers with the core attention ``module:class``.
+    """Megatron's local layers with the core attention ``module:class``; ``sparse`` says which are
+    mixtures of experts.
 
     Raises ``ConfigError`` when there is no such class.
     """
-    spec = get_gpt_layer_local_spec(
-        qk_layernorm=config.qk_layernorm, normalization=config.normalization
-    )
-    layer, core = spec.submodules, _class_of(attention)
+    core = _class_of(attention)
     if config.context_parallel_size > 1 and not issubclass(core, CoreAttention):
         raise ConfigError(
             f"trainer.attention {attention} would see the tokens of its own rank alone",
             fix="derive it from axisrl_megatron.attention:CoreAttention, or leave out "
             "trainer.context",
         )
+    kinds = {kind: _layer_spec(config, core, sparse=kind) for kind in set(sparse)}
+    return TransformerBlockSubmodules(layer_specs=[kinds[kind] for kind in sparse], layer_norm=Norm)
+
+
+def _layer_spec(config: TransformerConfig, core: type, *, sparse: bool) -> ModuleSpec:
+    spec = get_gpt_layer_local_spec(
+        num_experts=config.num_moe_experts if sparse else None,
+        qk_layernorm=config.qk_layernorm,
+        normalization=config.normalization,
+    )
+    layer = spec.submodules
     layer.input_layernorm = layer.pre_mlp_layernorm = Norm
     heads = layer.self_attention.submodules
     heads.core_attention = core
     if config.qk_layernorm:
         heads.q_layernorm = heads.k_layernorm = Norm
-    layers = get_num_layers_to_build(config, chunk.virtual)
-    return TransformerBlockSubmodules(layer_specs=[spec] * layers, layer_norm=Norm)
+    if sparse:
+        layer.mlp.submodules.router = Router
+    return spec
 
 
 def _class_of(attention: str) -> type:

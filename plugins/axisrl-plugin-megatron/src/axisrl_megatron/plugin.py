@@ -21,7 +21,7 @@ def axisrl_trainer_backends() -> Iterable[TrainerComponent]:
             name="trainer",
             target="axisrl_megatron.trainer:MegatronTrainer",
             config="axisrl_megatron.config:MegatronConfig",
-            summary="Megatron-core: packed training of Llama, Qwen2 and Qwen3 models",
+            summary="Megatron-core: packed training of Llama, Qwen2, Qwen3 and Qwen3-MoE models",
             extras=("megatron",),
             modules=("megatron.core",),
             transports=("shared_memory", "disk", "cuda_ipc", "nccl"),

@@ -28,6 +28,8 @@ class Rule:
     """The axis counts tokens, and is padded until ranks divide it."""
     head_size: int = 0
     """Above 0 the three are query, key and value, interleaved by key-value heads."""
+    expert: bool = False
+    """Of an expert: other ranks have other experts, and share the columns of each."""
     per_head: bool = False
     """Whole on each rank, and used with its own heads alone: gradients are parts of a sum."""
 
@@ -74,19 +76,35 @@ _LAYER = {
     "pre_mlp_layernorm.weight": (("post_attention_layernorm.weight",), None),
     "mlp.linear_fc1.weight": (("mlp.gate_proj.weight", "mlp.up_proj.weight"), 0),
     "mlp.linear_fc2.weight": (("mlp.down_proj.weight",), 1),
+    "mlp.router.weight": (("mlp.gate.weight",), None),
 }
+_EXPERTS, _LOCAL = "mlp.experts.", "local_experts."
 
 
-def rule_of(parameter: str, head_size: int) -> Rule:
-    """The rule for a parameter by its name. Raises ``KeyError`` for one that is not known."""
+def rule_of(parameter: str, head_size: int, first_expert: int = 0) -> Rule:
+    """The rule for a parameter by its name; the experts here are counted from ``first_expert``
+    on. Raises ``KeyError`` for one that is not known."""
     if parameter in _WHOLE:
         name, axis = _WHOLE[parameter]
         return Rule(names=(name,), axis=axis, vocabulary=axis == 0)
     number, _, rest = parameter.removeprefix(LAYERS).partition(".")
+    if rest.startswith(_EXPERTS):
+        return _expert_rule(number, rest.removeprefix(_EXPERTS + _LOCAL), first_expert)
     names, axis = _LAYER[rest]
     return Rule(
         names=tuple(f"model.layers.{number}.{name}" for name in names),
         axis=axis,
         head_size=head_size if "linear_qkv" in rest else 0,
         per_head=rest in ("self_attention.q_layernorm.weight", "self_attention.k_layernorm.weight"),
+    )
+
+
+def _expert_rule(layer: str, parameter: str, first: int) -> Rule:
+    number, _, rest = parameter.partition(".")
+    names, axis = _LAYER[f"mlp.{rest}"]
+    folder = f"model.layers.{layer}.mlp.experts.{first + int(number)}"
+    return Rule(
+        names=tuple(f"{folder}.{name.removeprefix('mlp.')}" for name in names),
+        axis=axis,
+        expert=True,
     )

@@ -3,8 +3,9 @@ backward, and the interleaved one where stages have several nets.
 
 1. Every stage is given the same micro-batches. The first reads their tokens, the last computes what
    is wanted of them; in between hidden states pass, as many as a micro-batch has tokens.
-2. The interleaved schedule takes multiples of a group of micro-batches. What is missing is filled
-   with micro-batches of one token that nothing is computed of and whose gradient is 0.
+2. The interleaved schedule takes multiples of a group of micro-batches, and shares that wait for
+   each other as many as the one with the most. What is missing is filled with micro-batches of one
+   token that nothing is computed of and whose gradient is 0 (:mod:`axisrl_megatron.idle`).
 3. A stage that is lost is ``RankLost``, as elsewhere.
 
 Gradients are summed over ranks later (:mod:`axisrl_megatron.held`).
@@ -15,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from megatron.core import parallel_state
 from megatron.core.pipeline_parallel import get_forward_backward_func
@@ -23,31 +23,18 @@ from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator
 from torch import Tensor
 
 from axisrl.ops.token_batch import TokenBatch, token_batch
-from axisrl.types import PackedBatch
 from axisrl_megatron.held import HeldModel
+from axisrl_megatron.idle import NOTHING, passes
 from axisrl_megatron.mesh import Mesh
 from axisrl_megatron.portion import Portion
 
 Finish = Callable[[Portion, Tensor], Tensor]
 """A micro-batch and its hidden states after the last norm -> a loss () or an answer, on the last
 stage."""
-_FILLER = PackedBatch(
-    rank=0,
-    rows=(0,),
-    row_starts=np.array([0, 1], np.int64),
-    positions=np.zeros(1, np.int64),
-    columns={
-        "ids": np.zeros(1, np.int32),
-        "labels": np.zeros(1, np.int32),
-        "loss_mask": np.ones(1, bool),
-    },
-)
 
 
 def forward(held: HeldModel, batches: Sequence[TokenBatch], finish: Finish) -> list[Tensor]:
     """What ``finish`` says of each micro-batch, on the last stage; elsewhere nothing."""
-    if not batches:
-        return []
     with torch.no_grad():
         found: list[Tensor] = _run(held, batches, finish, forward_only=True)
     return found[: len(batches)]
@@ -55,20 +42,21 @@ def forward(held: HeldModel, batches: Sequence[TokenBatch], finish: Finish) -> l
 
 def forward_backward(held: HeldModel, batches: Sequence[TokenBatch], finish: Finish) -> None:
     """Add the gradients of the sum of all losses."""
-    if batches:
-        _run(held, batches, finish, forward_only=False)
+    _run(held, batches, finish, forward_only=False)
 
 
 def _run(
     held: HeldModel, batches: Sequence[TokenBatch], finish: Finish, *, forward_only: bool
 ) -> Any:
     filled = [Portion.of(tokens, held.mesh) for tokens in _filled(held, batches)]
+    if not filled:
+        return []
 
     def step(iterator: Iterator[Portion], net: Any) -> tuple[Tensor, Callable[..., Any]]:
         portion = next(iterator)
 
         def reduce(hidden_N1H: Tensor, non_loss_data: bool = False) -> Any:
-            empty = portion.tokens.source is _FILLER
+            empty = portion.tokens.source is NOTHING
             loss = hidden_N1H[:0].sum() if empty else finish(portion, hidden_N1H)
             return loss if non_loss_data else (loss, torch.zeros((), dtype=torch.int), None)
 
@@ -90,11 +78,11 @@ def _run(
 
 
 def _filled(held: HeldModel, batches: Sequence[TokenBatch]) -> list[TokenBatch]:
-    if held.mesh.layout.virtual == 1:
-        return list(batches)
-    missing = -len(batches) % held.net.config.microbatch_group_size_per_vp_stage
-    filler = token_batch(_FILLER, held.device)
-    return [*batches, *([filler] * missing if filler else [])]
+    count = passes(held, len(batches))
+    if held.mesh.layout.virtual > 1:
+        count += -count % held.net.config.microbatch_group_size_per_vp_stage
+    filler = token_batch(NOTHING, held.device)
+    return [*batches, *([filler] * (count - len(batches)) if filler else [])]
 
 
 class _Exchange(P2PCommunicator):  # type: ignore[misc]

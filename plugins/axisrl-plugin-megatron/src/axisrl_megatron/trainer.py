@@ -19,6 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from axisrl.errors import ConfigError, EnvironmentProblem
@@ -47,6 +48,7 @@ from axisrl.types import (
 from axisrl_megatron.checkpoint import FrozenState, TrainerState
 from axisrl_megatron.config import MegatronConfig
 from axisrl_megatron.held import HeldModel
+from axisrl_megatron.idle import together
 from axisrl_megatron.layout import Layout
 from axisrl_megatron.mesh import Mesh
 from axisrl_megatron.passes import add_gradients, logprob_answers, value_answers
@@ -88,10 +90,8 @@ class MegatronTrainer:
         return dataclasses.replace(layout.share(ranks.rank), divides_state=divides)
 
     def _layout(self, world: int) -> Layout:
-        sizes = {
-            name: getattr(self._config, name)
-            for name in ("tensor", "pipeline", "virtual", "context")
-        }
+        names = ("tensor", "pipeline", "virtual", "context", "expert", "expert_tensor")
+        sizes = {name: getattr(self._config, name) for name in names}
         return Layout.over(world, sequence=self._config.sequence, **sizes)
 
     def start(self, model: ModelSpec, total_steps: int | None) -> None:
@@ -155,11 +155,15 @@ class MegatronTrainer:
 
     def logprobs(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
         """See the protocol. Raises ``ConfigError`` for a value model."""
-        return logprob_answers(self._ready(), batches)
+        held = self._ready()
+        with torch.no_grad(), together(held, batches):
+            return logprob_answers(held, batches)
 
     def values(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
         """See the protocol. Raises ``ConfigError`` for a model without a value head."""
-        return value_answers(self._ready(), batches)
+        held = self._ready()
+        with torch.no_grad(), together(held, batches):
+            return value_answers(held, batches)
 
     def step(self, batches: Sequence[PackedBatch], loss: Loss) -> StepStats:
         """See the protocol. Raises ``ConfigError`` when the loss is not for this model or needs
@@ -168,7 +172,7 @@ class MegatronTrainer:
         check_loss(loss, held.spec, self.provides)
         totals = StepTotals()
         self._reseed(held, training)
-        with training.generators.active():
+        with training.generators.active(), together(held, batches):
             add_gradients(held, batches, loss, totals)
         if self._ranks is not None:
             held.mesh.meet()
@@ -195,7 +199,7 @@ class MegatronTrainer:
         """See the protocol. Tied weights are written once, under their first name."""
         held, training = self._ready(), self._trained("offer weights")
         weights = held.weights(everywhere=isinstance(training.publisher, WeightSender))
-        if held.mesh.layout.world == held.mesh.layout.data:
+        if held.mesh.layout.parts == 1:
             return training.publisher.publish(version, weights)
         self._whole = weights
         held.mesh.meet()  # the others send their share of it when rank 0 tells them to

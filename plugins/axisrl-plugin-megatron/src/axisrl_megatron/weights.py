@@ -1,16 +1,16 @@
 """A net's weights in Hugging Face names: from a folder's files or given tensors, and back.
 
-Files are read a tensor at a time, by every rank. On the way back, ranks that share the layers put
-their parts together, a tensor at a time: all of them must go through the same tensors. Stages hand
-theirs over (:mod:`axisrl_megatron.stages`). Into files that only a trainer reads, each rank writes
-its own parts (:class:`Part`), and says where they lie.
+Files are read a tensor at a time, by every rank. On the way back, ranks that share the layers or
+the experts put their parts together, a tensor at a time: all of them must go through the same
+tensors. Stages hand theirs over (:mod:`axisrl_megatron.stages`). Into files that only a trainer
+reads, each rank writes its own parts (:class:`Part`), and says where they lie.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,18 +56,20 @@ class NetWeights:
         self._copies = copies
         self._vocabulary = shape.vocabulary
         self._groups = shape.key_value_heads // mesh.layout.tensor
+        self._head_size = head_size
+        self._experts = shape.experts // mesh.layout.expert
+        """So many are here."""
         self._parameters = parameters
-        self._rules: dict[str, Rule] = {
-            name: rule_of(EMBEDDING if name in copies else name, head_size) for name in parameters
-        }
+        self._rules = {name: self._rule(name, mesh.place.expert) for name in parameters}
 
     def parts(self, tensors: Mapping[str, Tensor]) -> Iterator[Part]:
-        """This rank's of ``tensors``, which have the parameters' names and shapes; of what is whole
-        on several ranks, the first one's."""
-        at = self._mesh.place.tensor
+        """This rank's of ``tensors``, which have the parameters' names and shapes; of what several
+        ranks have, the first one's."""
         for name, value in tensors.items():
             rule = self._rules[name]
-            if name in self._copies or (rule.axis is None and at):
+            at = self._at(rule)
+            skipped = name in self._copies or not self._first(rule)
+            if skipped or (rule.axis is None and at):
                 continue
             for piece, tensor in zip(rule.names, rule.split(value, self._groups), strict=True):
                 axis = rule.axis or 0
@@ -82,11 +84,14 @@ class NetWeights:
         return of_all_stages(self._mesh, self._own(), everywhere=everywhere)
 
     def _own(self) -> Iterator[tuple[str, Tensor]]:
-        for parameter, rule in self._rules.items():
-            if parameter not in self._copies:
-                value = self._parameters[parameter].detach()
-                for name, tensor in zip(rule.names, rule.split(value, self._groups), strict=True):
-                    yield name, self._whole(tensor, rule)
+        for name, rule in self._rules.items():
+            if name in self._copies:
+                continue
+            parts = rule.split(self._parameters[name].detach(), self._groups)
+            whole = [self._whole(part, rule) for part in parts]
+            for place, tensors in enumerate(self._of_all_experts(whole, rule)):
+                names = self._rule(name, place).names if rule.expert else rule.names
+                yield from zip(names, tensors, strict=True)
 
     def made_of(self, names: Collection[str]) -> list[str]:
         """Parameters whose tensors are all among ``names``."""
@@ -105,28 +110,55 @@ class NetWeights:
         """False of a copy."""
         return parameter not in self._copies
 
+    def of_expert(self, parameter: str) -> bool:
+        """True where other ranks have other experts' parameters in its place."""
+        return self._rules[parameter].expert
+
     def per_head(self) -> list[str]:
         """Parameters whose gradients are parts of a sum over the ranks that share the layers."""
         return [name for name, rule in self._rules.items() if rule.per_head]
 
+    def _rule(self, parameter: str, place: int) -> Rule:
+        """As the rank at ``place`` among the experts has it."""
+        name = EMBEDDING if parameter in self._copies else parameter
+        return rule_of(name, self._head_size, place * self._experts)
+
+    def _at(self, rule: Rule) -> int:
+        """Place of this rank among those that share the rule's axis."""
+        return self._mesh.place.expert_tensor if rule.expert else self._mesh.place.tensor
+
+    def _first(self, rule: Rule) -> bool:
+        """Of the ranks that have the same part this is the first."""
+        place = self._mesh.place
+        return place.expert_data == 0 if rule.expert else place.data == place.context == 0
+
     def _part(self, tensor: Tensor, rule: Rule) -> Tensor:
-        size, axis = self._mesh.layout.tensor, rule.axis
+        layout, axis = self._mesh.layout, rule.axis
+        size = layout.expert_tensor if rule.expert else layout.tensor
         if axis is None or size == 1:
             return tensor
         if rule.vocabulary:
-            missing = self._mesh.layout.padded(self._vocabulary) - self._vocabulary
+            missing = layout.padded(self._vocabulary) - self._vocabulary
             tensor = torch.nn.functional.pad(tensor, (0, 0, 0, missing))
         length = tensor.shape[axis] // size
-        return tensor.narrow(axis, length * self._mesh.place.tensor, length)
+        return tensor.narrow(axis, length * self._at(rule), length)
 
     def _whole(self, part: Tensor, rule: Rule) -> Tensor:
-        size, axis = self._mesh.layout.tensor, rule.axis
+        layout, axis = self._mesh.layout, rule.axis
+        size = layout.expert_tensor if rule.expert else layout.tensor
         if axis is None or size == 1:
             return part
-        parts = [torch.empty_like(part, memory_format=torch.contiguous_format) for _ in range(size)]
-        distributed.all_gather(parts, part.contiguous(), group=self._mesh.tensor_group)
-        whole = torch.cat(parts, dim=axis)
+        group = self._mesh.expert_tensor_group if rule.expert else self._mesh.tensor_group
+        whole = torch.cat(_gathered(part, size, group), dim=axis)
         return whole[: self._vocabulary] if rule.vocabulary else whole
+
+    def _of_all_experts(self, own: list[Tensor], rule: Rule) -> list[Sequence[Tensor]]:
+        """Of every rank what it has in the place of ``own``, in the order of the experts."""
+        size = self._mesh.layout.expert
+        if not rule.expert or size == 1:
+            return [own]
+        group = self._mesh.expert_group
+        return list(zip(*(_gathered(each, size, group) for each in own), strict=True))
 
     @torch.no_grad()
     def load(self, source: Source) -> list[str]:
@@ -148,6 +180,12 @@ class NetWeights:
                 )
             parameter.copy_(value)
         return missing
+
+
+def _gathered(part: Tensor, size: int, group: Any) -> list[Tensor]:
+    parts = [torch.empty_like(part, memory_format=torch.contiguous_format) for _ in range(size)]
+    distributed.all_gather(parts, part.contiguous(), group=group)
+    return parts
 
 
 class FolderTensors:
