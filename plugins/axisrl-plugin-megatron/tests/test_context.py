@@ -1,6 +1,7 @@
 """Tests of axisrl_megatron.context and portion without a second process; test_ranks.py has the
 others."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -54,6 +55,55 @@ def test_segments_name_each_query_with_all_that_it_sees(lengths, size):
         own = part.own_N(CPU).tolist()
         assert seen == [(token, start[token]) for token in own]
         assert all(row[token] == row[begin] for token, begin in seen)
+
+
+@pytest.fixture
+def first_of_two(monkeypatch):
+    """The part of the first rank; the exchange adds what is at the second, and is counted."""
+    other, gathers = torch.randn(8, 2, 6), []
+
+    def all_gather(found, given, group):
+        gathers.append(found)
+        found.copy_(torch.cat((given, other)))
+
+    def reduce_scatter(found, given, group):
+        found.copy_(given[:8])
+
+    monkeypatch.setattr(torch.distributed, "all_gather_into_tensor", all_gather)
+    monkeypatch.setattr(torch.distributed, "reduce_scatter_tensor", reduce_scatter)
+    return ContextPart(index=0, size=2, tokens=16, group=None), gathers
+
+
+def attended(whole, query):
+    """Saves views of what all ranks have: its gradient needs keys, values and weights."""
+    key, value = whole.chunk(2, dim=-1)
+    return (query * key[:8]).sigmoid() * value[:8] + (query * key[8:]).sin() * value[8:].square()
+
+
+def test_what_others_have_is_gathered_once_more_for_the_backward_pass(first_of_two):
+    part, gathers = first_of_two
+    own, query = torch.randn(8, 2, 6), torch.randn(8, 2, 3)
+    grads = []
+    for kept in (True, False):
+        leaf, asked = own.clone().requires_grad_(), query.clone().requires_grad_()
+        found = part.seen(leaf, partial(attended, query=asked), kept=kept)
+        grads.append(torch.autograd.grad(found.sum(), (leaf, asked)))
+    torch.testing.assert_close(grads[1], grads[0])
+    assert len(gathers) == 3
+
+
+def test_every_rank_gathers_again_also_one_whose_kernel_saved_nothing(first_of_two):
+    part, gathers = first_of_two
+    leaf = torch.randn(8, 2, 6, requires_grad=True)
+    part.seen(leaf, lambda whole: whole[:8] * 2.0).sum().backward()
+    assert len(gathers) == 2
+
+
+def test_nothing_is_gathered_again_without_gradients(first_of_two):
+    part, gathers = first_of_two
+    with torch.no_grad():
+        part.seen(torch.randn(8, 2, 6), lambda whole: whole[:8])
+    assert len(gathers) == 1
 
 
 def test_padding_is_a_row_of_its_own_that_is_never_trained(make_model):

@@ -14,7 +14,7 @@ Shapes: ``N`` queries, ``S`` tokens of the batch (N unless ranks divide them), `
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from megatron.core.packed_seq_params import PackedSeqParams
@@ -65,6 +65,10 @@ class CoreAttention(nn.Module):
     """What core attentions over packed rows have in common: how Megatron calls them. A subclass
     says what a token sees in :meth:`attend`."""
 
+    compiled: ClassVar[bool] = False
+    """True where :meth:`attend` is compiled. It then keeps for the backward pass what it likes, of
+    other ranks, too."""
+
     def __init__(self, config: TransformerConfig, layer_number: int, **options: Any) -> None:
         """``options`` are what Megatron gives every core attention; of them the scale is used."""
         super().__init__()
@@ -80,10 +84,17 @@ class CoreAttention(nn.Module):
     ) -> Tensor:
         """(N, 1, H * D)."""
         params: RowParams = options["packed_seq_params"]
-        if params.part is not None:
-            both = torch.cat((key_N1KD, value_N1KD), dim=-1)
-            key_N1KD, value_N1KD = params.part.whole(both).chunk(2, dim=-1)
-        query, key, value = (x.permute(1, 2, 0, 3) for x in (query_N1HD, key_N1KD, value_N1KD))
+        if params.part is None:
+            return self._attended((query_N1HD, key_N1KD, value_N1KD), params)
+
+        def see(both: Tensor) -> Tensor:
+            return self._attended((query_N1HD, *both.chunk(2, dim=-1)), params)
+
+        both = torch.cat((key_N1KD, value_N1KD), dim=-1)
+        return params.part.seen(both, see, kept=self.compiled)
+
+    def _attended(self, projected: tuple[Tensor, ...], params: RowParams) -> Tensor:
+        query, key, value = (x.permute(1, 2, 0, 3) for x in projected)
         return self.attend(query, key, value, params).flatten(2).transpose(0, 1)
 
     def attend(

@@ -3,7 +3,7 @@
 1. The batch is cut into 2 C chunks of equal length, wherever a row is. Rank c has chunks c and
    2 C - 1 - c: a long row's later tokens see more, and so every rank has as much to do.
 2. Each layer's attention puts the keys and values of all tokens together; their gradients are
-   summed by the rank that has them.
+   summed by the rank that has them. Between forward and backward each rank keeps its own alone.
 3. What the head found at a rank's own tokens is put together for the loss, which every rank
    computes alike: only a rank's own part of its gradient goes back.
 
@@ -86,10 +86,32 @@ class ContextPart:
             RowLayout.from_lengths(queries, device), RowLayout.from_lengths(keys, device), first
         )
 
-    def whole(self, own_NX: Tensor) -> Tensor:
-        """(S, ...) of all ranks' (N, ...). The gradient is summed where the tokens are."""
-        found: Tensor = _Whole.apply(own_NX, self)  # type: ignore[no-untyped-call]
+    def seen(
+        self, own_NX: Tensor, see: Callable[[Tensor], Tensor], *, kept: bool = False
+    ) -> Tensor:
+        """What ``see`` makes of (S, ...), the (N, ...) of all ranks, whose gradient is summed where
+        the tokens are.
+
+        Unless ``kept``, what autograd saves of (S, ...) is given up and gathered once more for the
+        backward pass, by every rank, whatever its kernels saved.
+        """
+        if kept or not torch.is_grad_enabled():
+            return see(_whole(own_NX, self, None))
+        again = _Again(self, own_NX.detach())
+        whole_SX = _whole(own_NX, self, again)
+        again.memory = whole_SX.untyped_storage().data_ptr()
+        with torch.autograd.graph.saved_tensors_hooks(again.pack, again.unpack):
+            made = see(whole_SX)
+        found: Tensor = _Seen.apply(made, again)  # type: ignore[no-untyped-call]
         return found
+
+    def gathered(self, own_NX: Tensor) -> Tensor:
+        """(S, ...), without a gradient."""
+        ranks = own_NX.new_empty((self.tokens, *own_NX.shape[1:]))
+        with self.waiting():
+            distributed.all_gather_into_tensor(ranks, own_NX.contiguous(), group=self.group)
+        pairs = ranks.view(self.size, 2, self.length, *own_NX.shape[1:])
+        return torch.cat((pairs[:, 0], pairs[:, 1].flip(0))).flatten(0, 1)
 
     def answers(self, own_XM: Tensor, among_M: Tensor, count: int) -> Tensor:
         """(..., count), of which ``own_XM`` are those at ``among_M`` and other ranks have the rest.
@@ -100,28 +122,76 @@ class ContextPart:
         return found
 
 
+class _View(NamedTuple):
+    """Where in its memory a tensor lies."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+class _Again:
+    """The whole of ``own_NX`` in the backward pass; autograd saves its views alone."""
+
+    def __init__(self, part: ContextPart, own_NX: Tensor) -> None:
+        self.part, self.own_NX = part, own_NX
+        self.memory = 0
+        """Where it is in the forward pass."""
+        self.whole_SX: Tensor | None = None
+
+    def pack(self, tensor: Tensor) -> Tensor | _View:
+        if tensor.untyped_storage().data_ptr() != self.memory:
+            return tensor
+        return _View(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+
+    def unpack(self, saved: Tensor | _View) -> Tensor:
+        if isinstance(saved, Tensor):
+            return saved
+        if self.whole_SX is None:
+            raise RuntimeError("keys and values of a batch are differentiated a second time")
+        return self.whole_SX.as_strided(saved.shape, saved.stride, saved.offset)
+
+
+def _whole(own_NX: Tensor, part: ContextPart, again: _Again | None) -> Tensor:
+    found: Tensor = _Whole.apply(own_NX, part, again)  # type: ignore[no-untyped-call]
+    return found
+
+
 class _Whole(torch.autograd.Function):
-    """All-gather; backward it is a reduce-scatter."""
+    """All-gather; backward it is a reduce-scatter, and what was gathered again is given up."""
 
     @staticmethod
-    def forward(ctx: Any, own_NX: Tensor, part: ContextPart) -> Tensor:
-        ctx.part = part
-        gathered = own_NX.new_empty((part.tokens, *own_NX.shape[1:]))
-        with part.waiting():
-            distributed.all_gather_into_tensor(gathered, own_NX.contiguous(), group=part.group)
-        pairs = gathered.view(part.size, 2, part.length, *own_NX.shape[1:])
-        return torch.cat((pairs[:, 0], pairs[:, 1].flip(0))).flatten(0, 1)
+    def forward(ctx: Any, own_NX: Tensor, part: ContextPart, again: _Again | None) -> Tensor:
+        ctx.part, ctx.again = part, again
+        return part.gathered(own_NX)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         part: ContextPart = ctx.part
+        if ctx.again is not None:
+            ctx.again.whole_SX = None
         (grad_SX,) = grads
         chunks = grad_SX.reshape(2 * part.size, part.length, *grad_SX.shape[1:])
         pairs = torch.stack((chunks[: part.size], chunks[part.size :].flip(0)), dim=1)
         own_NX = grad_SX.new_empty((2 * part.length, *grad_SX.shape[1:]))
         with part.waiting():
             distributed.reduce_scatter_tensor(own_NX, pairs.flatten(0, 2), group=part.group)
-        return own_NX, None
+        return own_NX, None, None
+
+
+class _Seen(torch.autograd.Function):
+    """Nothing; before everything else of the backward pass it gathers again."""
+
+    @staticmethod
+    def forward(ctx: Any, made: Tensor, again: _Again) -> Tensor:
+        ctx.again = again
+        return made.view_as(made)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        again: _Again = ctx.again
+        again.whole_SX = again.part.gathered(again.own_NX)
+        return grads[0], None
 
 
 class _Answers(torch.autograd.Function):

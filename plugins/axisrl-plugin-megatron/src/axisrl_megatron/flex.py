@@ -24,6 +24,8 @@ from axisrl_megatron.attention import CoreAttention, RowParams
 class FlexRowAttention(CoreAttention):
     """Causal attention inside each row, by torch's FlexAttention."""
 
+    compiled = True
+
     def attend(
         self, query_1HND: Tensor, key_1KSD: Tensor, value_1KSD: Tensor, params: RowParams
     ) -> Tensor:
