@@ -128,6 +128,8 @@ def serve(pipe, rank, size):
     torch.set_num_threads(1)
     if not torch.cuda.is_available():
         importlib.import_module(f"{__package__}.stand_ins").as_if_on_cuda()
+    importlib.import_module("axisrl_megatron.net")  # what takes long, before anyone waits
+    pipe.send("here")
     while (job := pipe.recv()) is not None:
         try:
             pipe.send(("ok", learn(rank, size, job)))
@@ -146,17 +148,19 @@ class Processes:
             process.start()
             self._pipes.append(ours)
             self._processes.append(process)
+        assert [self._answer(pipe) for pipe in self._pipes] == ["here"] * size
 
     def ask(self, job):
         """What each rank answered, by rank; ``size`` of them where the job has one."""
         at, pipes = free_address(), self._pipes[: job.get("size")]
         for pipe in pipes:
             pipe.send(job | {"at": at, "size": len(pipes)})
-        answers = []
-        for pipe in pipes:
-            assert pipe.poll(LIMIT_S), "a rank never came back"
-            answers.append(pipe.recv())
-        return answers
+        return [self._answer(pipe) for pipe in pipes]
+
+    @staticmethod
+    def _answer(pipe):
+        assert pipe.poll(LIMIT_S), "a rank never came back"
+        return pipe.recv()
 
     def learn(self, job):
         answers = self.ask(job)
