@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from axisrl.errors import EnvironmentProblem, RankLost, WeightSyncError
+from axisrl.errors import EnvironmentProblem, RankLost, RunFailed, WeightSyncError
 from axisrl.ops.broadcast.receiver import Party, Receiver
 from axisrl.ops.checksum import buckets_checksum, weights_checksum
 from axisrl.ops.flat_buckets import views
@@ -91,3 +91,38 @@ def test_a_rank_that_does_not_reach_the_first_is_lost(senders):
     first.close()
     with pytest.raises(RankLost, match="rank 1 of 2 does not reach rank 0"):
         second.join(first.address)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_tensors_that_pass_one_after_another_are_offered_as_if_all_were_held(senders, size):
+    ranks = senders(size, [{}] * size)
+    for sender in ranks:
+        sender.collect(iter(WEIGHTS.items()), 28)
+    update = ranks[0].publish_collected(2)
+    assert (update.version, update.checksum) == (2, weights_checksum(WEIGHTS))
+    assert [(t.name, t.shape, t.dtype) for t in update.tensors] == [
+        ("a", (3, 2), "float32"),
+        ("b", (2,), "bfloat16"),
+    ]
+    buckets = received(update)
+    found = {name: value for bucket in buckets for name, value in views(bucket).items()}
+    assert all(torch.equal(found[name], value) for name, value in WEIGHTS.items())
+
+
+def test_ranks_keep_no_more_than_their_share_of_what_passes(senders):
+    ranks = senders(2, [{}] * 2)
+    for sender in ranks:
+        sender.collect(iter(WEIGHTS.items()), 28)
+    ranks[0].publish_collected(1)
+    held = [[e.name for b in s._part._share._buckets for e in b.entries] for s in ranks]
+    assert sorted(held) == [["a"], ["b"]]
+
+
+def test_what_was_not_collected_is_not_offered(senders):
+    first, *_ = senders(1)
+    with pytest.raises(RunFailed, match="no weights were collected"):
+        first.publish_collected(1)
+    first.collect(WEIGHTS.items(), 28)
+    first.publish_collected(1)
+    with pytest.raises(RunFailed, match="since the last offer"):
+        first.publish_collected(2)

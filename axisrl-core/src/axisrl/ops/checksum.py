@@ -25,18 +25,35 @@ _FACTOR = 0x9E3779B97F4A7C15
 """2**64 over the golden ratio: odd, and spread over all bits."""
 
 
+class Checksum:
+    """:func:`weights_checksum` of tensors that come one after another and need not stay."""
+
+    def __init__(self) -> None:
+        self._sums: dict[Entry, Tensor] = {}
+
+    @torch.no_grad()
+    def add(self, name: str, tensor: Tensor) -> None:
+        """Of any shape, dtype and device."""
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        self._sums[Entry(name, dtype, tuple(tensor.shape), 0)] = _sums(tensor.detach())
+
+    def hexdigest(self) -> str:
+        """32 characters."""
+        on_host = _to_host(list(self._sums.values()))
+        parts, at = {}, 0
+        for entry, sums in self._sums.items():
+            size = 8 * len(sums)
+            parts[entry] = on_host[at : at + size]
+            at += size
+        return _digest(parts.items())
+
+
 def weights_checksum(weights: Mapping[str, Tensor]) -> str:
     """Hex digest (32 characters) over named tensors of any shape, dtype and device."""
-    with torch.no_grad():
-        sums = {name: _sums(tensor.detach()) for name, tensor in weights.items()}
-        on_host = _to_host(list(sums.values()))
-    parts, at = {}, 0
+    checksum = Checksum()
     for name, tensor in weights.items():
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        size = 8 * len(sums[name])
-        parts[Entry(name, dtype, tuple(tensor.shape), 0)] = on_host[at : at + size]
-        at += size
-    return _digest(parts.items())
+        checksum.add(name, tensor)
+    return checksum.hexdigest()
 
 
 def buckets_checksum(buckets: Iterable[Bucket]) -> str:

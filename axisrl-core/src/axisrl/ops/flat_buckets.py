@@ -12,7 +12,7 @@ It sends nothing: :mod:`axisrl.ops.cuda_ipc` describes a bucket to another proce
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -52,7 +52,24 @@ def fill(weights: Mapping[str, Tensor], bucket_bytes: int) -> list[Bucket]:
 
 def layout(weights: Mapping[str, Tensor], bucket_bytes: int) -> list[tuple[Entry, ...]]:
     """What each bucket of :func:`fill` would hold."""
-    return [tuple(group) for group in _groups(weights, bucket_bytes)]
+    return [tuple(group) for group in grouped(weights.items(), bucket_bytes)]
+
+
+def grouped(
+    named: Iterable[tuple[str, Tensor]], bucket_bytes: int
+) -> Iterator[dict[Entry, Tensor]]:
+    """The tensors of each bucket, of tensors that come one after another and need not stay."""
+    group: dict[Entry, Tensor] = {}
+    start = 0
+    for name, tensor in named:
+        if group and start + tensor.nbytes > bucket_bytes:
+            yield group
+            group, start = {}, 0
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        group[Entry(name, dtype, tuple(tensor.shape), start)] = tensor
+        start += _whole_rows(tensor.nbytes)
+    if group:
+        yield group
 
 
 def filled(weights: Mapping[str, Tensor], entries: Sequence[Entry]) -> Bucket:
@@ -83,20 +100,6 @@ def views(bucket: Bucket) -> dict[str, Tensor]:
 def entries_from(described: Sequence[Sequence[Any]]) -> tuple[Entry, ...]:
     """Entries that were written as JSON."""
     return tuple(Entry(name, dtype, tuple(shape), start) for name, dtype, shape, start in described)
-
-
-def _groups(weights: Mapping[str, Tensor], bucket_bytes: int) -> Iterator[list[Entry]]:
-    group: list[Entry] = []
-    start = 0
-    for name, tensor in weights.items():
-        if group and start + tensor.nbytes > bucket_bytes:
-            yield group
-            group, start = [], 0
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        group.append(Entry(name, dtype, tuple(tensor.shape), start))
-        start += _whole_rows(tensor.nbytes)
-    if group:
-        yield group
 
 
 def _whole_rows(size: int) -> int:

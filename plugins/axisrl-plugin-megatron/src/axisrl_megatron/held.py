@@ -140,11 +140,18 @@ class HeldModel:
         """What an optimizer moves, by Megatron's names."""
         return {name: value for net in self.nets for name, value in net.named()}
 
-    def weights(self, *, everywhere: bool = False, on_host: bool = False) -> dict[str, Tensor]:
-        """All weights by their Hugging Face names; where the model is divided, on rank 0, and on
-        the others if ``everywhere``."""
-        named = self._weights.named(everywhere=everywhere)
-        return {name: value.cpu() if on_host else value for name, value in named}
+    def weights(self, *, on_host: bool = False) -> dict[str, Tensor]:
+        """All weights by their Hugging Face names; where the model is divided, on rank 0."""
+        return {name: value.cpu() if on_host else value for name, value in self.named()}
+
+    def named(self, *, everywhere: bool = False) -> Iterator[tuple[str, Tensor]]:
+        """The same, one after another, and on every rank if ``everywhere``."""
+        return self._weights.named(everywhere=everywhere)
+
+    def size(self) -> int:
+        """About how many bytes they are, on every rank the same number."""
+        own = sum(value.nbytes for value in self.trained().values())
+        return sum(self.mesh.gather(own)) // self.mesh.layout.replicas
 
     def sum_gradients(self, gradients: Sequence[Tensor], *, data: bool) -> None:
         """Make this rank's gradients those of its part of the model, and with ``data`` of all

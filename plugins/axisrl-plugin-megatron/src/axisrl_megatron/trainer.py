@@ -77,8 +77,6 @@ class MegatronTrainer:
         self._model: HeldModel | None = None
         self._training: _Training | None = None
         self._receiver: FrozenReceiver | None = None
-        self._whole: Mapping[str, Tensor] | None = None
-        """All weights, put together for the others to send, while they are being offered."""
         self._memory = TrainerMemory("", {})
 
     def join(self, ranks: Ranks) -> Share:
@@ -198,18 +196,25 @@ class MegatronTrainer:
     def weight_update(self, version: int) -> WeightUpdate:
         """See the protocol. Tied weights are written once, under their first name."""
         held, training = self._ready(), self._trained("offer weights")
-        weights = held.weights(everywhere=isinstance(training.publisher, WeightSender))
         if held.mesh.layout.parts == 1:
-            return training.publisher.publish(version, weights)
-        self._whole = weights
-        held.mesh.meet()  # the others send their share of it when rank 0 tells them to
-        update = training.publisher.publish(version, weights) if held.mesh.rank == 0 else None
-        told = held.mesh.gather(update)
-        self._whole = None
+            return training.publisher.publish(version, held.weights())
+        told = held.mesh.gather(self._together(held, training.publisher, version))
         return next(one for one in told if one is not None)
 
+    def _together(
+        self, held: HeldModel, publisher: WeightPublisher | WeightSender, version: int
+    ) -> WeightUpdate | None:
+        """What rank 0 offers of a model that ranks divide."""
+        first = held.mesh.rank == 0
+        if isinstance(publisher, WeightSender):
+            publisher.collect(held.named(everywhere=True), held.size())
+            held.mesh.meet()  # the others send their share when rank 0 tells them to
+            return publisher.publish_collected(version) if first else None
+        weights = held.weights(on_host=self._config.transport != "cuda_ipc")
+        return publisher.publish(version, weights) if first else None
+
     def _offered(self) -> Mapping[str, Tensor]:
-        return self._ready().weights() if self._whole is None else self._whole
+        return self._ready().weights()
 
     def update_weights(self, update: WeightUpdate) -> WeightAck:
         """See the protocol. Raises ``EnvironmentProblem`` for a model that is being trained and
