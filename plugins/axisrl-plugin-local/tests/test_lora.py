@@ -8,12 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from axisrl.config.lora import LoraOptions
 from axisrl.errors import CheckpointError, ConfigError, EnvironmentProblem
 from axisrl.protocols.loss import LossResult
 from axisrl.testing.sequences import PullLoss, ValueLoss, packed, random_samples, trained
 from axisrl_local.load import load_model
 from axisrl_local.lora import add_adapter, base_name
-from axisrl_local.trainer_config import LoraOptions
 
 pytest.importorskip("peft", reason="the extra lora is not installed")
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from axisrl.config.lora import LoraOptions
 from axisrl.testing.sequences import PullLoss, ValueLoss, packed, random_samples
 from axisrl.types import GenerateRequest, SamplingParams
-from axisrl_local.trainer_config import LoraOptions
 
 pytestmark = [
     pytest.mark.gpu,

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from axisrl.config.base import NoConfig
+from axisrl.config.lora import LoraOptions
 from axisrl.runtime.batch import with_weights
 from axisrl.testing.sequences import PullLoss, packed, prompts, sample_of, trained
 from axisrl.types import BuildContext, GenerateRequest, ModelSpec, SamplingParams
 from axisrl_local.config import EngineConfig
 from axisrl_local.engine import LocalEngine
 from axisrl_local.tiny import TinyModel
-from axisrl_local.trainer_config import LoraOptions
 
 TEMPERATURES = (1.0, 0.7, 1.3)
 ROWS = 6

@@ -212,7 +212,7 @@ def test_the_weights_of_two_ranks_are_those_of_one(pair, job, tmp_path):
 
 @pytest.mark.parametrize("options", [{}, {"lora": {"rank": 2, "update": "adapter"}}])
 def test_both_ranks_send_the_weights_to_who_receives(pair, job, options):
-    from axisrl_local.trainer_config import LoraOptions
+    from axisrl.config.lora import LoraOptions
 
     if "lora" in options:
         options = {"lora": LoraOptions(**options["lora"])}
@@ -237,7 +237,7 @@ def test_a_gradient_that_is_not_finite_on_one_rank_is_skipped_by_all(pair, job):
 
 @pytest.mark.parametrize("lora", [False, True])
 def test_ranks_that_divide_the_optimizer_step_as_ranks_that_do_not(pair, job, tmp_path, lora):
-    from axisrl_local.trainer_config import LoraOptions
+    from axisrl.config.lora import LoraOptions
 
     options = {"lora": LoraOptions(rank=2) if lora else None}
     (_, stats), _ = pair.learn(job(options=options, save=tmp_path / "divided"))
@@ -252,7 +252,7 @@ def test_ranks_that_divide_the_optimizer_step_as_ranks_that_do_not(pair, job, tm
 
 @pytest.mark.parametrize("divided", [True, False])
 def test_a_checkpoint_brings_both_ranks_on_bit_for_bit(pair, job, tmp_path, divided):
-    from axisrl_local.trainer_config import LoraOptions
+    from axisrl.config.lora import LoraOptions
 
     lora = LoraOptions(rank=2, dropout=0.5)
     options = {"lora": lora, "distributed_optimizer": divided}

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from axisrl.config.lora import LoraOptions
 from axisrl.errors import EnvironmentProblem
 from axisrl.testing.sequences import PullLoss, packed, random_samples
-from axisrl_local.trainer_config import LoraOptions
 
 
 @pytest.mark.parametrize("attempt", ["step", "weight_update"])

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from axisrl.config.lora import LoraOptions
 from axisrl.testing.sequences import PullLoss, ValueLoss, packed, random_samples, trained
-from axisrl_local.trainer_config import LoraOptions
 
 pytestmark = [
     pytest.mark.gpu,

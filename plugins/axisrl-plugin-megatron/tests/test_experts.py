@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from axisrl.config.lora import LoraOptions
+
 pytestmark = pytest.mark.needs("megatron")
 ranks = importlib.import_module(f"{__name__.rpartition('.')[0]}.test_ranks")
 job_of, learn = ranks.job_of, ranks.learn
@@ -30,6 +32,15 @@ def test_shares_that_divide_experts_are_as_one(four, make_model, tmp_path, optio
     """One has three micro-batches, the other two: it answers for its experts in a third pass."""
     spec = make_model("qwen3_moe", head=head, **MIXED)
     job = job_of(spec, tmp_path, options, size=2, micro=3)
+    near(four.learn(job), learn(0, 1, job | {"size": 1}))
+
+
+@pytest.mark.parametrize("options", [EXPERT, {"pipeline": 2} | EXPERT], ids=str)
+def test_shares_that_divide_experts_train_the_adapter_of_one(four, make_model, tmp_path, options):
+    spec = make_model("qwen3_moe", **SIZES)
+    size = 2 * options.get("pipeline", 1)
+    given = {"lora": LoraOptions(rank=2, update="adapter"), "lr": 1e-2}
+    job = job_of(spec, tmp_path, options, size=size, micro=3, common=given)
     near(four.learn(job), learn(0, 1, job | {"size": 1}))
 
 

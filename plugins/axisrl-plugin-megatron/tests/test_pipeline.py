@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from axisrl.config.lora import LoraOptions
 from axisrl.errors import RankLost
 from axisrl.testing.sequences import PullLoss
 
@@ -75,6 +76,23 @@ def test_stages_of_other_sizes_are_as_one(four, make_model, tmp_path, options):
     spec = make_model("qwen3", **SIZES | KINDS["qwen3"])
     job = job_of(spec, tmp_path, options, micro=2)
     check_as_one(alone_of(job), four.learn(job))
+
+
+@pytest.mark.parametrize("targets", ["all-linear", ("layers.3.mlp.down_proj",)])
+@pytest.mark.parametrize("options", [STAGES, {**INTERLEAVED, "tensor": 2}], ids=["2", "4"])
+def test_stages_train_the_adapter_of_one(four, make_model, tmp_path, options, targets):
+    """And one goes on from what they saved; a stage may have no part of it."""
+    spec = make_model("llama", **SIZES)
+    lora = LoraOptions(rank=2, update="adapter", targets=targets)
+    size = 2 * options.get("tensor", 1)
+    job = job_of(spec, tmp_path, options, size=size, micro=3, common={"lora": lora, "lr": 1e-2})
+    alone = alone_of(job)
+    check_as_one(alone, four.learn(job))
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    four.learn(job | {"steps": 1, "save": saved})
+    one = alone_of(job | {"steps": 2, "load": saved})
+    np.testing.assert_allclose(one[3], alone[3][1:], rtol=2e-4)
 
 
 @pytest.mark.parametrize("options", [STAGES, INTERLEAVED], ids=["stages", "interleaved"])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from axisrl.config.lora import LoraOptions
 from axisrl.errors import ConfigError
 from axisrl.ops.checksum import weights_checksum
 from axisrl.ops.weights_taken import WeightTaker
@@ -68,7 +69,8 @@ def learn(rank, size, job):
     """Start, take the steps, save where asked; what was answered before and after, the weights'
     checksum and the steps' statistics."""
     size = job.get("size", size)
-    trainer = trainer_of(job["dir"], job["options"] if size > 1 else {})
+    options = job["options"] if size > 1 else {}
+    trainer = trainer_of(job["dir"], {**job.get("common", {}), **options})
     share = Share(index=0, count=1)
     if size > 1:
         ranks = Ranks(
@@ -253,10 +255,11 @@ def test_ranks_that_divide_the_optimizer_step_as_ranks_that_do_not(
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("options", [*ALL.values(), FLEX], ids=[*ALL, "context, flex"])
-def test_two_gpus_are_as_one(pair, make_model, tmp_path, options, dtype):
+@pytest.mark.parametrize("lora", [None, LoraOptions(rank=3)], ids=["weights", "adapter"])
+def test_two_gpus_are_as_one(pair, make_model, tmp_path, options, lora, dtype):
     sizes = {**SIZES, "hidden_size": 128, "head_dim": 32, "intermediate_size": 128}
     spec = make_model("qwen3", dtype=dtype, device="cuda", **sizes)
-    job = job_of(spec, tmp_path, options)
+    job = job_of(spec, tmp_path, options, common={"lora": lora})
     alone, *ranks = learn(0, 1, job), *pair.learn(job)
     near = 1e-3 if dtype == "float32" else 3e-2
     for got in ranks:

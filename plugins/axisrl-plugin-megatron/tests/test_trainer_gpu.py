@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from axisrl.config.lora import LoraOptions
 from axisrl.testing import TrainerSuite
 from axisrl.testing.sequences import PullLoss, packed, random_samples, trained
 from axisrl.types import ModelSpec
@@ -81,6 +82,21 @@ def test_flex_attention_steps_as_the_default(make_model, make_trainer, dtype, ne
     for _ in range(2):
         got, want = (trainer.step([batch], PullLoss()).grad_norm for trainer in (flex, plain))
         assert got == pytest.approx(want, rel=near)
+
+
+@pytest.mark.parametrize(("dtype", "near"), [("float32", 1e-3), ("bfloat16", 3e-2)])
+def test_an_adapter_steps_the_same_when_layers_are_recomputed(
+    make_model, make_trainer, dtype, near
+):
+    spec = on(make_model("qwen2", dtype=dtype, **HALF_SIZES), "cuda")
+    batch = packed(random_samples(spec, 6))
+    kept, recomputed = (
+        make_trainer(spec, lr=1e-3, lora=LoraOptions(rank=4), megatron=options)
+        for options in ({}, RECOMPUTED)
+    )
+    for _ in range(3):
+        got, want = (trainer.step([batch], PullLoss()).grad_norm for trainer in (recomputed, kept))
+        assert got == pytest.approx(want, rel=near) and want > 0
 
 
 @pytest.fixture(scope="module")

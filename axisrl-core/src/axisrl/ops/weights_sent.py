@@ -115,9 +115,9 @@ class WeightSender:
                 buckets.append(filled(by_name, list(group)))
         self._collected = _Collected(buckets, tuple(tensors), checksum.hexdigest())
 
-    def publish_collected(self, version: int) -> WeightUpdate:
-        """Offer as ``version`` what every rank has collected by now. Raises as :meth:`publish`, and
-        ``RunFailed`` when this one has not."""
+    def publish_collected(self, version: int, adapter: AdapterMeta | None = None) -> WeightUpdate:
+        """Offer as ``version`` what every rank has collected by now; ``adapter`` as in
+        :meth:`publish`. Raises as it does, and ``RunFailed`` when this one has not."""
         collected = self._taken()
         location = self._leader.offer(lambda: collected.buckets)
         return WeightUpdate(
@@ -126,6 +126,7 @@ class WeightSender:
             location=location,
             tensors=collected.tensors,
             checksum=collected.checksum,
+            adapter=adapter,
         )
 
     @property

@@ -24,6 +24,7 @@ from safetensors.torch import load_file, save_file
 
 from axisrl.ops.adamw import Optimizer
 from axisrl.ops.generators import Generators
+from axisrl.ops.low_rank import check_scale
 from axisrl.ops.state_files import read_counters, reading, write_counters, writing
 from axisrl_local.folder import MANIFEST
 from axisrl_local.held_model import HeldModel
@@ -72,7 +73,7 @@ class TrainerState(NamedTuple):
         model, optimizer, generators, _ = self
         with reading(path):
             counters = read_counters(path, _FORMAT)
-            _check_adapter(counters["adapter_scale"], _adapter_scale(model))
+            check_scale(counters["adapter_scale"], _adapter_scale(model))
             weights = sorted((path / _MODEL).glob("*.safetensors"))
             files = weights if model.adapter is None else [path / _ADAPTER]
             _load_weights(files, model.trained())
@@ -105,12 +106,6 @@ class FrozenState(NamedTuple):
 
 def _adapter_scale(model: HeldModel) -> float | None:
     return None if model.adapter is None else model.adapter.meta.scale
-
-
-def _check_adapter(saved: float | None, own: float | None) -> None:
-    if saved != own:
-        told = [f"an adapter of scale {scale}" if scale else "no adapter" for scale in (saved, own)]
-        raise ValueError(f"it has {told[0]}, this trainer {told[1]}")
 
 
 @torch.no_grad()

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from axisrl.config.lora import LoraOptions
 from axisrl.errors import EnvironmentProblem
 from axisrl.ops.head_plan import head_plan
 from axisrl.ops.logprobs import token_logprobs
@@ -26,7 +27,7 @@ from axisrl.types import ModelSpec
 from axisrl_local.load import load_model
 from axisrl_local.lora import Adapter, add_adapter, base_name
 from axisrl_local.packed import register_packed_attention
-from axisrl_local.trainer_config import LoraOptions, TrainerConfig
+from axisrl_local.trainer_config import TrainerConfig
 from axisrl_local.value_head import HEAD, values_of
 
 

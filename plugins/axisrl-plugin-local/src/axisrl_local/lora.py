@@ -5,7 +5,7 @@ A starts random, B at 0: the first policy is the base model. The base gets no
 gradient. Dropout, where asked for, acts on gradient passes alone: what is measured or compared with
 sampled tokens is the policy itself.
 
-It does not merge anything into the base: :mod:`axisrl_local.low_rank` computes merged weights.
+It does not merge anything into the base: :mod:`axisrl.ops.low_rank` computes merged weights.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from axisrl.config.lora import LoraOptions
 from axisrl.errors import ConfigError, EnvironmentProblem
+from axisrl.ops.low_rank import factor_names, merged, weight_name
 from axisrl.types import AdapterMeta
-from axisrl_local.low_rank import factor_names, merged, weight_name
-from axisrl_local.trainer_config import LoraOptions
 
 _NAME = "default"
 """peft's name of the one adapter."""

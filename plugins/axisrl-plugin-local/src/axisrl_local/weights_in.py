@@ -17,10 +17,10 @@ from torch import Tensor
 
 from axisrl.errors import WeightSyncError
 from axisrl.ops.checksum import weights_checksum
+from axisrl.ops.low_rank import factor_names, merged, weight_name
 from axisrl.ops.weights_file import Described, described, listing
 from axisrl.ops.weights_taken import TRANSPORTS, WeightTaker
 from axisrl.types import AdapterMeta, WeightUpdate
-from axisrl_local.low_rank import factor_names, merged, weight_name
 
 
 class Received(NamedTuple):

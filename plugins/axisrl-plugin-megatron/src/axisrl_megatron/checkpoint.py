@@ -5,6 +5,8 @@
     <path>/model/                      weights, config and tokenizer: a folder transformers loads
     <path>/optimizer/00000.safetensors what rank 0 has of the moments and float32 master weights, by
                                        Hugging Face names, and states of torch's generators
+    <path>/adapter/                    of a low-rank adapter: a folder that peft loads; ``model`` is
+                                       merged
     <path>/trainer.json                format, steps taken, updates applied, files of the optimizer
 
 Of a frozen model there is the folder alone. Each rank that has a part of the model writes its part
@@ -14,6 +16,7 @@ make the folder durable or mark it finished: the core's checkpoint does.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,12 +24,13 @@ from torch import Tensor
 
 from axisrl.ops.adamw import Optimizer
 from axisrl.ops.generators import Generators
+from axisrl.ops.low_rank import FOLDER_PREFIX, check_scale, write_folder
 from axisrl.ops.state_files import read_counters, reading, write_counters, writing
 from axisrl_megatron.held import HeldModel
 from axisrl_megatron.weights import FolderTensors, Part, Source, write_parts
 
 _FORMAT = 1
-_MODEL, _OPTIMIZER = "model", "optimizer"
+_MODEL, _ADAPTER, _OPTIMIZER = "model", "adapter", "optimizer"
 _GENERATORS = "rng"
 
 
@@ -42,17 +46,23 @@ class TrainerState(NamedTuple):
         mesh, first = self.model.mesh, self.model.mesh.rank == 0
         asked = first or mesh.layout.parts > 1
         weights = self.model.weights(on_host=True) if asked else {}
+        factors = self.model.factors() if asked else {}
         own = mesh.layout.has_part(mesh.rank)
         parts = self._parts(keep=own) if own or self.optimizer.divided else []
         with writing():
             if first:
                 self.model.export(path / _MODEL, weights)
+                _write_adapter(self.model, path, factors)
             if own:
                 (path / _OPTIMIZER).mkdir(exist_ok=True)
                 file = path / _OPTIMIZER / f"{mesh.rank:05}.safetensors"
                 write_parts(file, parts, self.generators.tensors() if first else {})
         if first:
-            counters = {"steps": self.optimizer.steps, "updates": self.optimizer.updates}
+            counters = {
+                "steps": self.optimizer.steps,
+                "updates": self.optimizer.updates,
+                "adapter_scale": _scale(self.model),
+            }
             write_counters(path, _FORMAT, counters | {"files": mesh.layout.parts})
 
     def _parts(self, *, keep: bool) -> list[Part]:
@@ -73,6 +83,7 @@ class TrainerState(NamedTuple):
         model or is damaged."""
         with reading(path):
             counters = read_counters(path, _FORMAT)
+            check_scale(counters.get("adapter_scale"), _scale(self.model))
             there = len(list((path / _OPTIMIZER).glob("*.safetensors")))
             if there != counters["files"]:
                 raise ValueError(f"{_OPTIMIZER} has {there} of {counters['files']} files")
@@ -115,7 +126,23 @@ class FrozenState(NamedTuple):
 
 def _load_model(model: HeldModel, path: Path) -> None:
     with FolderTensors(path / _MODEL) as folder:
-        model.load(folder)
+        if model.adapter is None:
+            model.load(folder)
+            return
+        with FolderTensors(path / _ADAPTER) as factors:
+            names = model.adapter.names
+            model.load(lambda n: factors(f"{FOLDER_PREFIX}{n}") if n in names else folder(n))
+
+
+def _write_adapter(model: HeldModel, path: Path, factors: Mapping[str, Tensor]) -> None:
+    if model.adapter is not None:
+        meta = model.adapter.meta
+        ends = model.adapter.ends()
+        write_folder(path / _ADAPTER, factors, rank=meta.rank, scale=meta.scale, targets=ends)
+
+
+def _scale(model: HeldModel) -> float | None:
+    return None if model.adapter is None else model.adapter.meta.scale
 
 
 def _source(folder: FolderTensors, kind: str) -> Source:

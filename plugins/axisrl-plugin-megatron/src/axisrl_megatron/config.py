@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from axisrl.config.lora import LoraOptions
 from axisrl.config.training import TrainingOptions
 
 _MODELS = "it is the model's"
@@ -134,6 +135,9 @@ class MegatronConfig(TrainingOptions):
     """Ranks that share each of those experts."""
     attention: str = "axisrl_megatron.attention:RowAttention"
     """The core attention of every layer, ``module:class``: what stands in Megatron's layer spec."""
+    lora: LoraOptions | None = None
+    """Train a low-rank adapter (``rank``, ``alpha``, ``targets``, ``update``; ``dropout`` is 0) and
+    keep the weights as they are; null trains the weights. A frozen model ignores it."""
     megatron: Mapping[str, Any] = field(default_factory=dict)
     """Any option of Megatron's ``TransformerConfig`` by its name, such as ``recompute_granularity:
     full``. Names and types are checked against the Megatron installed."""
@@ -147,6 +151,8 @@ class MegatronConfig(TrainingOptions):
             raise ValueError(f"virtual {self.virtual} needs pipeline above 1")
         if self.sequence and self.tensor == 1:
             raise ValueError("sequence true needs tensor above 1: 1 rank has every token")
+        if self.lora is not None and self.lora.dropout:
+            raise ValueError(f"lora.dropout {self.lora.dropout} must be 0: {_DROPOUT}")
         module, colon, name = self.attention.partition(":")
         if not (module and colon and name):
             raise ValueError(f"attention {self.attention!r} is not module:class")

@@ -15,9 +15,10 @@ unless ranks divide the tokens).
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save_file
@@ -29,16 +30,25 @@ from axisrl.ops.logprobs import VocabularyShard, token_logprobs
 from axisrl.ops.masters import Division
 from axisrl.ops.token_batch import TokenBatch
 from axisrl.ops.value_head import drawn_value_head
-from axisrl.types import ModelSpec
+from axisrl.types import AdapterMeta, ModelSpec
 from axisrl_megatron.arguments import checked
 from axisrl_megatron.config import MegatronConfig
 from axisrl_megatron.device import check_device, device_of
-from axisrl_megatron.families import architecture, head_size, read_config, shape_of
+from axisrl_megatron.families import (
+    architecture,
+    head_size,
+    read_config,
+    shape_of,
+    sparse_layers,
+)
 from axisrl_megatron.mesh import Mesh
 from axisrl_megatron.portion import Portion
-from axisrl_megatron.rules import EMBEDDING, OUTPUT
+from axisrl_megatron.rules import ADAPTERS, EMBEDDING, OUTPUT, rule_of
 from axisrl_megatron.stages import pipeline_options
 from axisrl_megatron.weights import FolderTensors, NetWeights, Part, Source
+
+if TYPE_CHECKING:
+    from axisrl_megatron.lora import Adapter
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _HEAD = frozenset({"score.weight", "score.bias"})
@@ -60,10 +70,13 @@ class HeldModel:
         mesh.layout.check(shape)
         self.nets = self._build()
         self.device = next(self.net.parameters()).device
+        self.adapter = self._adapt(seed)
         copies = {name for net in self.nets for name in net.copies}
-        self._weights = NetWeights(self.trained(), head_size(self._hf), shape, mesh, copies)
+        self._weights = NetWeights(self._parameters(), head_size(self._hf), shape, mesh, copies)
         with FolderTensors(spec.path) as folder:
             missing = set(self._weights.load(folder))
+        if self.adapter is not None:
+            missing -= self.adapter.names
         if spec.head == "value" and missing >= _HEAD:
             weight, bias = drawn_value_head(self._hf.hidden_size, seed)
             self._weights.load({"score.weight": weight, "score.bias": bias}.__getitem__)
@@ -131,6 +144,26 @@ class HeldModel:
                 net.score.float()
         return nets
 
+    def _adapt(self, seed: int) -> Adapter | None:
+        from axisrl_megatron.lora import add_adapter
+
+        if self._config.lora is None:
+            return None
+        rule = partial(rule_of, head_size=head_size(self._hf))
+        fields = self._hf.to_dict()
+        groups = shape_of(fields).key_value_heads // self.mesh.layout.tensor
+        adapter = add_adapter(
+            self.nets,
+            self._config.lora,
+            rule,
+            groups=groups,
+            sparse=sparse_layers(fields),
+            seed=seed,
+        )
+        if self.net.score is not None:
+            self.net.score.requires_grad_(True)
+        return adapter
+
     def freeze(self) -> None:
         """No weight gets a gradient from here on."""
         for net in self.nets:
@@ -138,20 +171,44 @@ class HeldModel:
 
     def trained(self) -> dict[str, torch.nn.Parameter]:
         """What an optimizer moves, by Megatron's names."""
+        named = self._parameters().items()
+        return {name: value for name, value in named if value.requires_grad}
+
+    def _parameters(self) -> dict[str, torch.nn.Parameter]:
         return {name: value for net in self.nets for name, value in net.named()}
 
     def weights(self, *, on_host: bool = False) -> dict[str, Tensor]:
-        """All weights by their Hugging Face names; where the model is divided, on rank 0."""
+        """All weights by their Hugging Face names, the adapter merged in; where the model is
+        divided, on rank 0."""
         return {name: value.cpu() if on_host else value for name, value in self.named()}
 
     def named(self, *, everywhere: bool = False) -> Iterator[tuple[str, Tensor]]:
         """The same, one after another, and on every rank if ``everywhere``."""
-        return self._weights.named(everywhere=everywhere)
+        factors = self.factors(everywhere=everywhere)
+        base = [name for name in self._parameters() if ADAPTERS not in name]
+        named = self._weights.named(base, everywhere=everywhere)
+        return named if self.adapter is None else self.adapter.merge(named, factors)
 
     def size(self) -> int:
         """About how many bytes they are, on every rank the same number."""
-        own = sum(value.nbytes for value in self.trained().values())
+        own = sum(value.nbytes for value in self._parameters().values())
         return sum(self.mesh.gather(own)) // self.mesh.layout.replicas
+
+    def factors(self, *, everywhere: bool = False) -> dict[str, Tensor]:
+        """The adapter's tensors by their names in a weight update, where :meth:`named` are; none
+        without an adapter."""
+        own = [name for name in self._parameters() if ADAPTERS in name]
+        return {} if self.adapter is None else dict(self._weights.named(own, everywhere=everywhere))
+
+    def offered(
+        self, *, everywhere: bool = False
+    ) -> tuple[Iterable[tuple[str, Tensor]], AdapterMeta | None]:
+        """What engines are given: all weights, or with ``lora.update`` adapter a policy's adapter
+        alone; as :meth:`named`."""
+        lora, adapter = self._config.lora, self.adapter
+        if adapter is None or lora is None or lora.update == "merged" or self.spec.head != "lm":
+            return self.named(everywhere=everywhere), None
+        return self.factors(everywhere=everywhere).items(), adapter.meta
 
     def sum_gradients(self, gradients: Sequence[Tensor], *, data: bool) -> None:
         """Make this rank's gradients those of its part of the model, and with ``data`` of all
@@ -220,14 +277,16 @@ class HeldModel:
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Everything the net holds on its device."""
-        yield from self.trained().items()
+        yield from self._parameters().items()
         for at, net in enumerate(self.nets):
             yield from ((f"{at}/{name}", value) for name, value in net.named_buffers())
 
     def load(self, source: Source) -> None:
-        """Take all weights by their Hugging Face names. Raises ``KeyError`` naming the first that
-        is missing and ``RuntimeError`` for one of another shape."""
-        if missing := self._weights.load(source):
+        """Take all weights by their Hugging Face names; of a model that trains an adapter, what is
+        trained. Raises ``KeyError`` naming the first that is missing and ``RuntimeError`` for one
+        of another shape."""
+        only = None if self.adapter is None else self.trained()
+        if missing := self._weights.load(source, only):
             raise KeyError(missing[0])
 
     def parts(self, tensors: Mapping[str, Tensor]) -> Iterator[Part]:

@@ -43,6 +43,7 @@ from axisrl.errors import ConfigError
 from axisrl_megatron.attention import CoreAttention
 from axisrl_megatron.families import inverse_frequencies, sparse_layers
 from axisrl_megatron.layout import Chunk
+from axisrl_megatron.lora import AdaptedColumn, AdaptedRow
 from axisrl_megatron.mixture import Router
 from axisrl_megatron.norm import Norm
 from axisrl_megatron.portion import Portion
@@ -106,6 +107,10 @@ class PackedNet(LanguageModule):  # type: ignore[misc]
             embedded_N1H = self.embedding(
                 input_ids=portion.ids_N[None], position_ids=portion.positions_N[None]
             )
+            if torch.is_grad_enabled():
+                # Under an adapter tokens have no gradient, and then Megatron would recompute no
+                # layer with one, and send none back from a stage.
+                embedded_N1H.requires_grad_()
         hidden_N1H: Tensor = self.decoder(
             hidden_states=embedded_N1H,
             attention_mask=None,
@@ -124,12 +129,15 @@ class PackedNet(LanguageModule):  # type: ignore[misc]
 
     def named(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Parameters by their names, layers counted over the whole model."""
+        yield from ((self.whole_name(name), value) for name, value in self.named_parameters())
+
+    def whole_name(self, name: str) -> str:
+        """A name inside this part, with the layer counted over the whole model."""
+        if not name.startswith(LAYERS):
+            return name
+        number, _, rest = name.removeprefix(LAYERS).partition(".")
         before = self.decoder.layers[0].layer_number - 1
-        for name, parameter in self.named_parameters():
-            if name.startswith(LAYERS):
-                number, _, rest = name.removeprefix(LAYERS).partition(".")
-                name = f"{LAYERS}{before + int(number)}.{rest}"
-            yield name, parameter
+        return f"{LAYERS}{before + int(number)}.{rest}"
 
     @property
     def copies(self) -> frozenset[str]:
@@ -186,10 +194,14 @@ def _layer_spec(config: TransformerConfig, core: type, *, sparse: bool) -> Modul
     layer.input_layernorm = layer.pre_mlp_layernorm = Norm
     heads = layer.self_attention.submodules
     heads.core_attention = core
+    heads.linear_qkv, heads.linear_proj = AdaptedColumn, AdaptedRow
     if config.qk_layernorm:
         heads.q_layernorm = heads.k_layernorm = Norm
+    feed = layer.mlp.submodules
     if sparse:
-        layer.mlp.submodules.router = Router
+        feed.router = Router
+    else:
+        feed.linear_fc1, feed.linear_fc2 = AdaptedColumn, AdaptedRow
     return spec
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from axisrl.ops.low_rank import factor_names
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
@@ -79,6 +81,7 @@ _LAYER = {
     "mlp.router.weight": (("mlp.gate.weight",), None),
 }
 _EXPERTS, _LOCAL = "mlp.experts.", "local_experts."
+ADAPTERS = ".adapters."
 
 
 def rule_of(parameter: str, head_size: int, first_expert: int = 0) -> Rule:
@@ -87,6 +90,8 @@ def rule_of(parameter: str, head_size: int, first_expert: int = 0) -> Rule:
     if parameter in _WHOLE:
         name, axis = _WHOLE[parameter]
         return Rule(names=(name,), axis=axis, vocabulary=axis == 0)
+    if ADAPTERS in parameter:
+        return _factor(parameter, head_size)
     number, _, rest = parameter.removeprefix(LAYERS).partition(".")
     if rest.startswith(_EXPERTS):
         return _expert_rule(number, rest.removeprefix(_EXPERTS + _LOCAL), first_expert)
@@ -108,3 +113,24 @@ def _expert_rule(layer: str, parameter: str, first: int) -> Rule:
         axis=axis,
         expert=True,
     )
+
+
+def _factor(parameter: str, head_size: int) -> Rule:
+    """For A or B of a low-rank adapter: one of them is divided as its layer is."""
+    layer, _, rest = parameter.partition(ADAPTERS)
+    leaf, _, factor = rest.partition(".")
+    whole = rule_of(f"{layer}.weight", head_size)
+    (weight,) = (name for name in whole.names if name.endswith(f".{leaf}.weight"))
+    a, b = factor_names(weight.removesuffix(".weight"))
+    name, divided = (a, 1) if factor == "A" else (b, 0)
+    return Rule(names=(name,), axis=divided if whole.axis == divided else None)
+
+
+def linear_layers() -> list[str]:
+    """Ends of the Hugging Face names of a layer's linear layers, in order."""
+    return [
+        name.removesuffix(".weight")
+        for parameter, (names, _) in _LAYER.items()
+        for name in names
+        if ".linear_" in parameter and name.endswith(".weight")
+    ]

@@ -113,7 +113,10 @@ class MegatronTrainer:
             raise
 
     def _hold(self, model: ModelSpec, mesh: Mesh, total_steps: int | None) -> None:
-        held = HeldModel(model, self._config, mesh, seed=self._context.seed)
+        config = self._config
+        if total_steps is None:
+            config = dataclasses.replace(config, lora=None)
+        held = HeldModel(model, config, mesh, seed=self._context.seed)
         parts: dict[TrainerPart, HostMemory] = {"weights": HostMemory(held.device, held.tensors)}
         if total_steps is None:
             held.freeze()
@@ -194,10 +197,12 @@ class MegatronTrainer:
             training.generators.reseed(int(rng.integers(2**63)))
 
     def weight_update(self, version: int) -> WeightUpdate:
-        """See the protocol. Tied weights are written once, under their first name."""
+        """See the protocol. Tied weights are written once, under their first name. With
+        ``lora.update`` adapter a policy offers its adapter alone."""
         held, training = self._ready(), self._trained("offer weights")
         if held.mesh.layout.parts == 1:
-            return training.publisher.publish(version, held.weights())
+            named, adapter = held.offered()
+            return training.publisher.publish(version, dict(named), adapter)
         told = held.mesh.gather(self._together(held, training.publisher, version))
         return next(one for one in told if one is not None)
 
@@ -205,16 +210,18 @@ class MegatronTrainer:
         self, held: HeldModel, publisher: WeightPublisher | WeightSender, version: int
     ) -> WeightUpdate | None:
         """What rank 0 offers of a model that ranks divide."""
-        first = held.mesh.rank == 0
+        first, sends = held.mesh.rank == 0, isinstance(publisher, WeightSender)
+        named, adapter = held.offered(everywhere=sends)
         if isinstance(publisher, WeightSender):
-            publisher.collect(held.named(everywhere=True), held.size())
+            publisher.collect(named, held.size())
             held.mesh.meet()  # the others send their share when rank 0 tells them to
-            return publisher.publish_collected(version) if first else None
-        weights = held.weights(on_host=self._config.transport != "cuda_ipc")
-        return publisher.publish(version, weights) if first else None
+            return publisher.publish_collected(version, adapter) if first else None
+        stays = self._config.transport == "cuda_ipc"
+        weights = {name: value if stays else value.cpu() for name, value in named}
+        return publisher.publish(version, weights, adapter) if first else None
 
     def _offered(self) -> Mapping[str, Tensor]:
-        return self._ready().weights()
+        return dict(self._ready().offered()[0])
 
     def update_weights(self, update: WeightUpdate) -> WeightAck:
         """See the protocol. Raises ``EnvironmentProblem`` for a model that is being trained and

@@ -78,13 +78,18 @@ class NetWeights:
                     tensor = tensor[: self._vocabulary - start]
                 yield Part(piece, tensor, axis, start)
 
-    def named(self, *, everywhere: bool = False) -> Iterator[tuple[str, Tensor]]:
+    def named(
+        self, parameters: Collection[str] | None = None, *, everywhere: bool = False
+    ) -> Iterator[tuple[str, Tensor]]:
         """Hugging Face name and tensor, whole, of all stages
-        (:func:`axisrl_megatron.stages.of_all_stages`), in the order of the net."""
-        return of_all_stages(self._mesh, self._own(), everywhere=everywhere)
+        (:func:`axisrl_megatron.stages.of_all_stages`), in the order of the net; of all, or of
+        those ``parameters`` that are here."""
+        own = self._rules if parameters is None else parameters
+        return of_all_stages(self._mesh, self._own(own), everywhere=everywhere)
 
-    def _own(self) -> Iterator[tuple[str, Tensor]]:
-        for name, rule in self._rules.items():
+    def _own(self, parameters: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
+        for name in parameters:
+            rule = self._rules[name]
             if name in self._copies:
                 continue
             parts = rule.split(self._parameters[name].detach(), self._groups)
@@ -161,13 +166,16 @@ class NetWeights:
         return list(zip(*(_gathered(each, size, group) for each in own), strict=True))
 
     @torch.no_grad()
-    def load(self, source: Source) -> list[str]:
-        """Take every tensor that ``source`` has; the Hugging Face names of those it lacks.
+    def load(self, source: Source, only: Collection[str] | None = None) -> list[str]:
+        """Take every tensor that ``source`` has, of all parameters or of ``only``; the Hugging Face
+        names of those it lacks.
 
         Raises ``RuntimeError`` for one of another shape.
         """
         missing: list[str] = []
         for name, parameter in self._parameters.items():
+            if only is not None and name not in only:
+                continue
             try:
                 value = self.joined(name, source)
             except KeyError:

@@ -8,14 +8,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from axisrl.errors import WeightSyncError
+from axisrl.ops import low_rank
 from axisrl.ops.checksum import weights_checksum
 from axisrl.types import WeightUpdate
 from axisrl_sglang.config import LoraOptions
@@ -29,7 +29,6 @@ _TOGETHER = {
     "up_proj": ("gate_proj",),
 }
 """Modules that SGLang holds as one: without which others it does not load an adapter of a part."""
-_PREFIX = "base_model.model."
 
 
 def lora_arguments(options: LoraOptions) -> dict[str, Any]:
@@ -93,14 +92,7 @@ def _require_together(version: int, targets: Sequence[str]) -> None:
 def write_folder(adapter: Adapter, folder: Path) -> str:
     """Write the adapter as peft does, which SGLang reads; the checksum of what was received."""
     received = load_file(adapter.location)
-    folder.mkdir()
-    config = {
-        "peft_type": "LORA",
-        "r": adapter.rank,
-        "lora_alpha": adapter.scale * adapter.rank,
-        "target_modules": list(adapter.targets),
-    }
-    (folder / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
-    named = {f"{_PREFIX}{name}": tensor for name, tensor in received.items()}
-    save_file(named, folder / "adapter_model.safetensors")
+    low_rank.write_folder(
+        folder, received, rank=adapter.rank, scale=adapter.scale, targets=adapter.targets
+    )
     return weights_checksum(received)

@@ -1,8 +1,8 @@
-"""Tests of axisrl_local.trainer_config."""
+"""Tests of axisrl.config.lora."""
 
 import pytest
 
-from axisrl_local.trainer_config import LoraOptions
+from axisrl.config.lora import LoraOptions
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,44 @@
-"""Tests of axisrl_local.low_rank."""
+"""Tests of axisrl.ops.low_rank."""
+
+import json
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from axisrl_local.low_rank import factor_names, merged, weight_name
+from axisrl.ops.low_rank import (
+    check_scale,
+    factor_names,
+    merged,
+    weight_name,
+    write_folder,
+)
 
 
 def factors(dtype=torch.float32):
     generator = torch.Generator().manual_seed(1)
     shapes = [(5, 7), (2, 7), (5, 2)]
     return [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+
+
+def test_a_folder_is_as_peft_writes_it(tmp_path):
+    _, a, b = factors()
+    names = factor_names("model.layers.0.mlp.up_proj")
+    given = dict(zip(names, (a, b), strict=True))
+    write_folder(tmp_path / "it", given, rank=2, scale=1.5, targets=["up_proj"])
+    config = json.loads((tmp_path / "it" / "adapter_config.json").read_text())
+    assert (config["peft_type"], config["r"], config["lora_alpha"]) == ("LORA", 2, 3.0)
+    assert config["target_modules"] == ["up_proj"]
+    written = load_file(tmp_path / "it" / "adapter_model.safetensors")
+    assert written.keys() == {f"base_model.model.{name}" for name in names}
+    assert torch.equal(written[f"base_model.model.{names[1]}"], b)
+
+
+@pytest.mark.parametrize(("saved", "own"), [(None, 2.0), (2.0, None), (2.0, 1.0)])
+def test_another_scale_than_was_saved_is_told(saved, own):
+    check_scale(saved, saved)
+    with pytest.raises(ValueError, match=r"it has .* this trainer"):
+        check_scale(saved, own)
 
 
 def test_names_are_those_of_the_contract():
