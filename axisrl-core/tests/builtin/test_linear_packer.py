@@ -189,6 +189,14 @@ def test_an_optional_column_on_some_samples_only_is_an_error(name):
         pack(rows, 10)
 
 
+def test_a_sample_without_experts_has_none_beside_one_that_has():
+    places = np.arange(4, dtype=np.int32)
+    rows = [dataclasses.replace(sample(4), experts_at=given) for given in (places, None)]
+    (batch,) = pack(rows, 10)
+    found = batch.columns["experts_at"].reshape(2, 4)[np.argsort(batch.rows)]
+    assert found.tolist() == [[0, 1, 2, 3], [-1] * 4]
+
+
 def test_arrays_of_different_lengths_are_an_error_that_names_the_column():
     with pytest.raises(ValueError, match="sample 0: labels"):
         pack([sample(4, labels=np.zeros(5, np.int32))], 10)

@@ -327,5 +327,6 @@ def test_weights_must_reach_every_machine_of_an_engine(toy, site, transport, rea
 
 
 def test_routing_needs_an_engine_that_can_tell_it(toy):
-    (problem,) = checked(rollout={"routing": True})
-    assert "engine toy/engine cannot tell them" in problem
+    trainer, engine = checked(rollout={"routing": True})
+    assert "trainer toy/trainer would choose others by its own" in trainer
+    assert "engine toy/engine cannot tell them" in engine

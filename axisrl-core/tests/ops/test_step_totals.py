@@ -28,6 +28,15 @@ def test_a_statistic_of_some_micro_batches_is_averaged_over_their_tokens_alone()
     assert (metric.value, metric.weight) == (3.0, 2.0)
 
 
+def test_a_fraction_is_of_all_that_was_counted_on_any_rank():
+    one, other = StepTotals(), StepTotals()
+    one.add_fraction("kept", 3, 4)
+    other.add_fraction("kept", 0, 2)
+    other.add_fraction("kept", 0, 0)
+    metric = StepTotals.over([one, other]).finish(REPORT).metrics["loss/kept"]
+    assert (metric.value, metric.weight) == (0.5, 6.0)
+
+
 def test_totals_of_several_ranks_are_those_of_one_that_saw_everything():
     def measure(totals, *values):
         tensor = torch.tensor(values)

@@ -80,6 +80,7 @@ def axisrl_trainer_backends():
             config=f"{FAKES}:ScriptedTrainerConfig",
             transports=("disk",),
             offloads=True,
+            replays_routing=True,
         )
     ]
 

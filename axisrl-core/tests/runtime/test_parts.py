@@ -56,8 +56,17 @@ def test_saved_rollouts_are_replayed_in_their_order_over_and_over(stage, left_ov
     assert left_over == [0, 0]
 
 
-def test_rollouts_with_routing_are_saved_without_handles_and_can_be_replayed(stage, left_over):
+def test_rollouts_with_routing_are_replayed_and_saved_without_handles(
+    stage, left_over, monkeypatch
+):
+    read, given = [], ScriptedTrainer._replay
+    monkeypatch.setattr(
+        ScriptedTrainer,
+        "_replay",
+        lambda self, batches: (given(self, batches), read.extend(self.replayed)),
+    )
     stage("rollout.routing=true", "eval=null", "train.updates=2")
+    assert read and all((experts >= 0).all() for experts in read)
     for row in stage.rollouts("step-000001"):
         assert not {"trace", "record", "turn_rewards", "routing"} & row["summary"].keys()
     folder, stage.dir = stage.dir, stage.dir.with_name("replayed")

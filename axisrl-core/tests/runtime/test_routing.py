@@ -12,9 +12,16 @@ from hypothesis import strategies as st
 from axisrl.builtin.linear_packer import LinearPacker
 from axisrl.builtin.memory_handles import MemoryHandleStore
 from axisrl.config.base import NoConfig
-from axisrl.errors import ConfigError, EngineFailure
+from axisrl.errors import ConfigError, EngineFailure, StoreError
 from axisrl.runtime.partial import continued, joined
-from axisrl.runtime.routing import experts_of, joined_parts, require_whole, routing_engine
+from axisrl.runtime.routing import (
+    ExpertsReader,
+    experts_of,
+    joined_parts,
+    replaying_trainer,
+    require_whole,
+    routing_engine,
+)
 from axisrl.runtime.trajectory import Trajectory
 from axisrl.testing.fakes import scripted_experts
 from axisrl.trace import Trace
@@ -146,6 +153,50 @@ def test_a_batch_without_experts_is_named(place):
         asyncio.run(experts_of(MemoryHandleStore(NoConfig(), place), batch, (0, 1)))
 
 
+def test_tokens_that_were_not_kept_are_minus_one_beside_those_that_were(place):
+    """Of a rollout that was played before experts were kept, and of one that was afterwards."""
+
+    async def read():
+        store = MemoryHandleStore(NoConfig(), place)
+        samples = []
+        for number in range(2):
+            trace, parts = await grown(store, [(0, [1], [[2, 3]])])
+            whole = await store.put(await joined_parts(store, parts), owner="worker")
+            samples += Trajectory(trace, number, whole if number else None).samples
+        packer = LinearPacker(NoConfig(), place)
+        (batch,) = packer.pack(samples, PackBudget(max_tokens=20))
+        return batch, await experts_of(store, batch, (0, 2))
+
+    batch, found = asyncio.run(read())
+    kept = batch.columns["experts_at"] >= 0
+    assert kept.tolist() == [False] * 4 + [True] * 4
+    assert (found[:, ~kept] == -1).all()
+    expected = scripted_experts(batch.columns["ids"][kept])[:, :2].transpose(1, 0, 2)
+    assert np.array_equal(found[:, kept], expected)
+
+
+def test_a_backends_thread_reads_through_the_actors_loop(place):
+    async def whole():
+        store = MemoryHandleStore(NoConfig(), place)
+        trace, parts = await grown(store, [(0, [1], [[2, 3]])])
+        handle = await store.put(await joined_parts(store, parts), owner="worker")
+        samples = Trajectory(trace, 0, handle).samples
+        (batch,) = LinearPacker(NoConfig(), place).pack(samples, PackBudget(max_tokens=9))
+        read = ExpertsReader(store)
+        read.attach()
+        got = await asyncio.to_thread(lambda: read(batch, (1, 3)).result(10))
+        await store.release([handle])
+        with pytest.raises(StoreError):
+            await asyncio.to_thread(lambda: read(batch, (1, 3)).result(10))
+        return got, await experts_of_ids(batch)
+
+    async def experts_of_ids(batch):
+        return scripted_experts(batch.columns["ids"])[:, 1:3].transpose(1, 0, 2)
+
+    got, want = asyncio.run(whole())
+    assert np.array_equal(got, want)
+
+
 def test_an_engine_that_tells_too_little_is_found_at_once():
     part = Handle(store="s", key="k", shape=(2, 1, 1), dtype="|u1", owner="o", checksum=0)
     result = GenerateResult(
@@ -162,3 +213,8 @@ def test_an_engine_that_tells_too_little_is_found_at_once():
 def test_an_engine_that_cannot_tell_is_refused():
     with pytest.raises(ConfigError, match=r"rollout\.routing"):
         routing_engine(object())
+
+
+def test_a_trainer_that_routes_by_itself_is_refused():
+    with pytest.raises(ConfigError, match=r"rollout\.routing: the trainer"):
+        replaying_trainer(object())

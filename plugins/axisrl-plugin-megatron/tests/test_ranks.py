@@ -77,6 +77,8 @@ def learn(rank, size, job):
             rank=rank, size=size, rendezvous=job["at"], timeout_s=job.get("timeout_s", 60.0)
         )
         share = trainer.join(ranks)
+    if "read" in job:
+        trainer.replay_routing(job["read"])
     spec = job["spec"]
     if spec.device == "cuda":
         spec = dataclasses.replace(spec, device=f"cuda:{rank}")

@@ -43,6 +43,10 @@ _OPTIONAL = {
     "experts_at": np.int32,
 }
 
+_ABSENT = {"experts_at": -1}
+"""What a sample has of an optional column that others have: rollouts that were played before
+something was kept may meet those that were played after."""
+
 
 class _Unit(NamedTuple):
     tokens: int
@@ -58,8 +62,8 @@ class LinearPacker:
     def pack(self, samples: Sequence[Sample], budget: PackBudget) -> Sequence[PackedBatch]:
         """See :meth:`axisrl.protocols.Packer.pack`.
 
-        Raises ``ValueError`` when a sample's arrays differ in length, or when an optional column is
-        set on some samples only.
+        Raises ``ValueError`` when a sample's arrays differ in length, or when an optional column
+        other than ``experts_at`` is set on some samples only.
         """
         columns = _columns(samples)
         sizes = [len(sample.ids) for sample in samples]
@@ -85,16 +89,21 @@ def _columns(samples: Sequence[Sample]) -> dict[str, Any]:
     columns: dict[str, Any] = dict(_REQUIRED)
     for name, dtype in _OPTIONAL.items():
         unset = [at for at, sample in enumerate(samples) if getattr(sample, name) is None]
-        if samples and not unset:
+        if (samples and not unset) or (len(unset) < len(samples) and name in _ABSENT):
             columns[name] = dtype
         elif len(unset) < len(samples):
             raise ValueError(f"{name} is set on some samples and not on sample {unset[0]}")
     for at, sample in enumerate(samples):
         for name in columns:
-            shape = getattr(sample, name).shape
+            shape = _values(sample, name).shape
             if shape != sample.ids.shape or len(shape) != 1:
                 raise ValueError(f"sample {at}: {name} is {shape}, ids are {sample.ids.shape}")
     return columns
+
+
+def _values(sample: Sample, name: str) -> NDArray[Any]:
+    given: NDArray[Any] | None = getattr(sample, name)
+    return np.full(sample.ids.shape, _ABSENT[name]) if given is None else given
 
 
 def _check_sizes(sizes: Sequence[int], budget: PackBudget) -> None:
@@ -173,7 +182,7 @@ def _batch(
     chosen = [samples[row] for row in rows]
     sizes = [len(sample.ids) for sample in chosen]
     packed: dict[str, NDArray[Any]] = {
-        name: _join([getattr(sample, name) for sample in chosen], dtype)
+        name: _join([_values(sample, name) for sample in chosen], dtype)
         for name, dtype in columns.items()
     }
     trajectories = np.array([sample.trajectory for sample in chosen], np.int32)

@@ -229,10 +229,18 @@ def _service_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def _routing_problems(config: RunConfig, found: Mapping[str, UsedComponent]) -> Iterator[Problem]:
-    engine = found.get("engine")
-    if not (config.rollout.routing and engine):
+    if not config.rollout.routing:
         return
-    if not cast(EngineComponent, engine.resolved.component).supports_routing_capture:
+    engine, trainer = found.get("engine"), found.get("trainer")
+    replays = trainer is None or cast(TrainerComponent, trainer.resolved.component).replays_routing
+    if trainer and "trainer" in config.needs and not replays:
+        yield Problem(
+            "rollout.routing",
+            f"rollout.routing keeps the experts that the engine's router chose, and trainer "
+            f"{trainer.resolved.id} would choose others by its own",
+            "set rollout.routing=false, or choose a trainer that replays them",
+        )
+    if engine and not cast(EngineComponent, engine.resolved.component).supports_routing_capture:
         yield Problem(
             "rollout.routing",
             f"rollout.routing keeps the experts that the engine's router chose, and engine "

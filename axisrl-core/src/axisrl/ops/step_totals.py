@@ -54,6 +54,11 @@ class StepTotals:
             part = _reduced(stat.values_N.detach()[trained_M].double(), stat.reduce)
             self._add(key, part, len(trained_M))
 
+    def add_fraction(self, name: str, part: int, whole: int) -> None:
+        """Add ``part`` of ``whole`` things; the step's statistic is the fraction of all."""
+        if whole:
+            self._add((name, "mean"), torch.tensor(float(part), dtype=torch.float64), whole)
+
     def _add(self, key: tuple[str, Reduce], part: Tensor, count: int) -> None:
         seen = self._stats.get(key)
         self._stats[key] = part if seen is None else _merged(seen, part, key[1])

@@ -148,6 +148,8 @@ class TrainerComponent(Component):
     batches."""
     offloads: bool = False
     """It is an :class:`axisrl.protocols.OffloadingTrainer`: it can share its GPU with engines."""
+    replays_routing: bool = False
+    """It is an :class:`axisrl.protocols.ReplayingTrainer`: ``rollout.routing`` can be used."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -33,7 +33,12 @@ from axisrl.protocols.model import ModelSource
 from axisrl.protocols.packer import Packer
 from axisrl.protocols.reward import Reward
 from axisrl.protocols.service import Service, ServiceClient
-from axisrl.protocols.trainer import DataParallelTrainer, TrainerBackend
+from axisrl.protocols.trainer import (
+    DataParallelTrainer,
+    ReadExperts,
+    ReplayingTrainer,
+    TrainerBackend,
+)
 from axisrl.protocols.verifier import Rollout, Verifier
 
 __all__ = [
@@ -60,6 +65,8 @@ __all__ = [
     "Packer",
     "ProgressLogger",
     "ProxySession",
+    "ReadExperts",
+    "ReplayingTrainer",
     "Reward",
     "Rollout",
     "RolloutEngine",

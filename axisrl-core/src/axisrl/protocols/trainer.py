@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
+
+from numpy.typing import NDArray
 
 from axisrl.protocols.loss import Loss
 from axisrl.types import (
@@ -99,5 +102,28 @@ class DataParallelTrainer(TrainerBackend, Protocol):
         4. Where every rank is ``Share.whole``, rank 0 alone is asked for a ``weight_update`` and,
            unless they ``divides_state``, to ``save``. Elsewhere all are: rank 0 writes, the others
            give it their parts. Every rank loads what was saved.
+        """
+        ...
+
+
+ReadExperts = Callable[[PackedBatch, tuple[int, int]], Future[NDArray[Any]]]
+"""Starts to read the experts that were kept of a batch's tokens in the layers ``[first, last)``, as
+:func:`axisrl.runtime.routing.experts_of` tells them. Never called from an event loop."""
+
+
+@runtime_checkable
+class ReplayingTrainer(TrainerBackend, Protocol):
+    """A trainer of mixtures of experts that chooses again what the engine's router chose (R3, arXiv
+    2510.11370)."""
+
+    def replay_routing(self, read: ReadExperts) -> None:
+        """Do so from the next ``start`` on, in every pass (``logprobs`` and ``step``) of a batch
+        with experts; called before it.
+
+        1. The weights of the chosen experts are the trainer's own router's, and it learns.
+        2. A token whose experts were not kept goes to those that the trainer's router chooses.
+        3. A read that fails fails the pass, and experts of another model are a ``ConfigError``.
+        4. ``loss/router_replay_fraction`` of the ``StepStats`` says of how many tokens they were
+           kept.
         """
         ...

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Collection
 from pathlib import Path
 
-from axisrl.protocols import TrainerBackend, TrainerPart
+from axisrl.protocols import HandleStore, TrainerBackend, TrainerPart
+from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.memory import offloading_trainer
+from axisrl.runtime.routing import ExpertsReader, replaying_trainer
 from axisrl.runtime.rows import RowsActor
 
 
@@ -15,6 +17,16 @@ class BackendActor(RowsActor):
     """Base; a subclass makes the backend and starts it."""
 
     backend: TrainerBackend
+
+    def __init__(self, boot: ActorBoot, store: HandleStore | None = None) -> None:
+        super().__init__(boot, store)
+        self._experts = ExpertsReader(self.store)
+
+    def replay_routing(self) -> None:
+        """Let the backend choose the experts that the engine chose, where the run keeps them.
+        Raises ``ConfigError`` when it cannot."""
+        if self.boot.config.rollout.routing:
+            replaying_trainer(self.backend).replay_routing(self._experts)
 
     async def save(self, path: Path) -> None:
         """Write the model's whole state into ``path``."""

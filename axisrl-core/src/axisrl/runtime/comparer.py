@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from axisrl.protocols import HandleStore
+from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.chat import load_tokenizer
 from axisrl.runtime.disagreement import ScoredTokens, by_position, by_value, measures, worst
 from axisrl.runtime.frozen import FrozenActor
@@ -22,9 +24,14 @@ from axisrl.types import FloatArray, RolloutGroup
 class ComparerActor(FrozenActor):
     """Scores rollouts and says how far the recorded log-probabilities are from that."""
 
+    def __init__(self, boot: ActorBoot, store: HandleStore | None = None) -> None:
+        super().__init__(boot, store)
+        self.replay_routing()
+
     async def compare(self, groups: Sequence[RolloutGroup]) -> dict[str, Any]:
         """JSON: ``all``, ``by_position``, ``by_temperature``, ``by_version`` and ``worst`` of the
         trained tokens."""
+        self._experts.attach()
         trajectories = await self.trajectories(groups)
         samples = [sample for _, one in trajectories for sample in one.samples]
         rows = iter(await asyncio.to_thread(self.per_token, samples, self.backend.logprobs))

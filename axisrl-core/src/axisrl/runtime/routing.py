@@ -9,7 +9,8 @@ again (R3, arXiv 2510.11370).
    and releases the parts. Parts that never reached a worker expire.
 3. The rollout's summary names that array, and is all the driver sees of it. A
    :class:`axisrl.types.Sample` knows where in it its tokens are, whatever branch they are on.
-4. :func:`experts_of` reads only the layers that are asked for.
+4. :func:`experts_of` reads only the layers that are asked for. A trainer's backend asks for them by
+   :class:`ExpertsReader`, from its own thread, while another batch is computed.
 
 It chooses no expert: that is the engine's, and the trainer's.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,13 @@ from numpy.typing import NDArray
 
 from axisrl.config.schema import RolloutConfig
 from axisrl.errors import ConfigError, EngineFailure
-from axisrl.protocols import HandleStore, RolloutEngine, RoutingEngine
+from axisrl.protocols import (
+    HandleStore,
+    ReplayingTrainer,
+    RolloutEngine,
+    RoutingEngine,
+    TrainerBackend,
+)
 from axisrl.types import GenerateRequest, GenerateResult, Handle, PackedBatch
 
 _SLACK_S = 60.0
@@ -40,6 +48,34 @@ def routing_engine(engine: RolloutEngine) -> RoutingEngine:
             fix="set rollout.routing=false, or choose an engine that can",
         )
     return engine
+
+
+def replaying_trainer(trainer: TrainerBackend) -> ReplayingTrainer:
+    """The backend, as one that replays. Raises ``ConfigError`` when it does not."""
+    if not isinstance(trainer, ReplayingTrainer):
+        raise ConfigError(
+            "rollout.routing: the trainer does not choose the experts that the engine chose",
+            fix="set rollout.routing=false, or choose a trainer that replays them",
+        )
+    return trainer
+
+
+class ExpertsReader:
+    """A :data:`axisrl.protocols.ReadExperts` over an actor's store."""
+
+    def __init__(self, store: HandleStore) -> None:
+        self._store = store
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def attach(self) -> None:
+        """Read in the loop that runs here from now on."""
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self, batch: PackedBatch, layers: tuple[int, int]) -> Future[NDArray[Any]]:
+        """See :data:`axisrl.protocols.ReadExperts`."""
+        if self._loop is None:
+            raise RuntimeError("no event loop was attached")
+        return asyncio.run_coroutine_threadsafe(experts_of(self._store, batch, layers), self._loop)
 
 
 def lifetime_s(limits: RolloutConfig) -> float:
@@ -72,15 +108,26 @@ def _layers_first(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
 async def experts_of(
     store: HandleStore, batch: PackedBatch, layers: tuple[int, int]
 ) -> NDArray[Any]:
-    """Experts of a batch's tokens in the layers ``[first, last)``: (layers, N, top_k).
+    """Experts of a batch's tokens in the layers ``[first, last)``: int16 (layers, N, top_k), -1
+    where a token's were not kept. Layers are counted over the whole model, sparse or not.
 
-    Raises ``ValueError`` for a batch of which not every token's experts were kept.
+    Raises ``ValueError`` for a batch of which no token's were kept, ``StoreError`` when they are
+    gone.
     """
-    places = batch.columns.get("experts_at")
-    if places is None or not batch.handles or (places < 0).any():
-        raise ValueError("the experts of this batch's tokens were not (all) kept")
-    handles = [dataclasses.replace(row["routing"], rows=layers) for row in batch.handles]
+    if not has_experts(batch):
+        raise ValueError("the experts of this batch's tokens were not kept")
+    kept = [row for row, handles in enumerate(batch.handles) if "routing" in handles]
+    handles = [dataclasses.replace(batch.handles[row]["routing"], rows=layers) for row in kept]
     arrays = await asyncio.gather(*(store.get(handle) for handle in handles))
-    rows = np.split(places, batch.row_starts[1:-1])
-    pairs = zip(arrays, rows, strict=True)
-    return np.concatenate([array[:, row] for array, row in pairs], axis=1)
+    found = np.full((layers[1] - layers[0], batch.tokens, handles[0].shape[2]), -1, np.int16)
+    for row, array in zip(kept, arrays, strict=True):
+        tokens = np.arange(batch.row_starts[row], batch.row_starts[row + 1])
+        places = batch.columns["experts_at"][tokens]
+        found[:, tokens[places >= 0]] = array[:, places[places >= 0]]
+    return found
+
+
+def has_experts(batch: PackedBatch) -> bool:
+    """True when those of a token were kept."""
+    places = batch.columns.get("experts_at")
+    return places is not None and bool((places >= 0).any())

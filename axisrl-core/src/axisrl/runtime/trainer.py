@@ -173,6 +173,7 @@ class TrainerActor(LearnerActor):
         config = boot.config
         loss, trainer = needed(config.loss, "loss"), needed(config.trainer, "trainer")
         super().__init__(boot, store, (loss, "loss"), trainer)
+        self.replay_routing()
         self.started()
 
     def _objective(self, loss: Loss) -> Loss:
@@ -192,6 +193,7 @@ class TrainerActor(LearnerActor):
 
     async def load_window(self, window: WindowInput) -> dict[str, float]:
         """As every learner; later updates get the log-probabilities of before the first."""
+        self._experts.attach()
         means = await super().load_window(window)
         if "old_logprobs" in self.loss.needs:
             # The first update needs no pass: its ratio is 1 by definition, whatever the packing.

@@ -44,6 +44,7 @@ _COLUMNS = (
     "reference_logprobs",
     "returns",
     "old_values",
+    "experts_at",
 )
 
 
@@ -114,6 +115,7 @@ def packed(samples: Sequence[Sample]) -> PackedBatch:
         row_starts=np.cumsum([0, *lengths]).astype(np.int32),
         positions=np.concatenate([np.arange(n) for n in lengths]).astype(np.int32),
         columns=columns | {"trajectory": np.concatenate(trajectories)},
+        handles=tuple(sample.handles for sample in samples) if samples[0].handles else (),
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from axisrl.errors import ConfigError
+from axisrl.testing.fakes import ScriptedTrainer
 
 SHIFTED = Path(__file__).with_name("shifted.py")
 SHIFTS = (0.0, 0.5, -1.0)
@@ -36,6 +37,17 @@ def test_known_differences_are_measured_over_all_trained_tokens(stage):
     assert found["cosine"] < 1 - 1e-3
     assert report["all"] == {name: found[name] for name in report["all"]}
     assert (report["engine"], report["trainer"]) == ("shifted/engine", "stage/trainer")
+
+
+def test_the_trainer_replays_the_engines_experts_where_they_are_kept(stage, monkeypatch):
+    read, given = [], ScriptedTrainer._replay
+    monkeypatch.setattr(
+        ScriptedTrainer,
+        "_replay",
+        lambda self, batches: (given(self, batches), read.extend(self.replayed)),
+    )
+    assert stage(*MISMATCH, "rollout.routing=true").outcome == "completed"
+    assert read and all((experts >= 0).all() for experts in read)
 
 
 def test_the_worst_tokens_are_named_with_their_text_and_both_log_probabilities(stage):

@@ -37,6 +37,10 @@ class RowParams(PackedSeqParams):  # type: ignore[misc]
     rows: RowLayout | None = None
     part: ContextPart | None = None
     """Which tokens of the batch the queries are; None is all of them, in their order."""
+    experts: Tensor | None = None
+    """int16 (layers, N, experts a token) to choose again, -1 where the router chooses itself."""
+    first_layer: int = 0
+    """Which of the model's the first of them is."""
     kept: dict[str, Any] = field(default_factory=dict)
     """What a core attention makes of the rows once, for all layers."""
 
@@ -52,6 +56,10 @@ class RowParams(PackedSeqParams):  # type: ignore[misc]
             rows=rows,
             part=part,
         )
+
+    def experts_of(self, layer: int) -> Tensor | None:
+        """(N, experts a token) of a layer by Megatron's number, which counts from 1."""
+        return None if self.experts is None else self.experts[layer - 1 - self.first_layer]
 
     @property
     def layout(self) -> RowLayout:

@@ -30,7 +30,8 @@ from axisrl.ops.logprobs import VocabularyShard, token_logprobs
 from axisrl.ops.masters import Division
 from axisrl.ops.token_batch import TokenBatch
 from axisrl.ops.value_head import drawn_value_head
-from axisrl.types import AdapterMeta, ModelSpec
+from axisrl.protocols import ReadExperts
+from axisrl.types import AdapterMeta, ModelSpec, PackedBatch
 from axisrl_megatron.arguments import checked
 from axisrl_megatron.config import MegatronConfig
 from axisrl_megatron.device import check_device, device_of
@@ -163,6 +164,30 @@ class HeldModel:
         if self.net.score is not None:
             self.net.score.requires_grad_(True)
         return adapter
+
+    def replay_routing(self, read: ReadExperts) -> None:
+        """Choose the experts that were kept of a batch. Raises ``ConfigError`` for a model without
+        experts, and where Megatron computes routers again that were told others since."""
+        if not shape_of(self._hf.to_dict()).experts:
+            raise ConfigError(
+                f"rollout.routing: the model {self.spec.name} has no experts to choose from",
+                fix="set rollout.routing=false, or train a mixture of experts",
+            )
+        config = self.net.config
+        alone = config.recompute_granularity == "selective" and "moe" in config.recompute_modules
+        if alone and self.mesh.layout.pipeline > 1:
+            raise ConfigError(
+                "trainer.megatron.recompute_modules: of a pipeline's micro-batches in flight, a "
+                "router that is computed again would replay another one's experts",
+                fix="use recompute_granularity: full, or set rollout.routing=false",
+            )
+        for net in self.nets:
+            net.replay_routing(read)
+
+    def expect(self, batches: Sequence[PackedBatch]) -> None:
+        """These will pass, in this order: what they need is read ahead."""
+        for net in self.nets:
+            net.expect(batches)
 
     def freeze(self) -> None:
         """No weight gets a gradient from here on."""

@@ -40,13 +40,16 @@ from megatron.core.transformer.transformer_layer import get_transformer_layer_of
 from torch import Tensor, nn
 
 from axisrl.errors import ConfigError
+from axisrl.protocols import ReadExperts
+from axisrl.types import PackedBatch
 from axisrl_megatron.attention import CoreAttention
 from axisrl_megatron.families import inverse_frequencies, sparse_layers
 from axisrl_megatron.layout import Chunk
 from axisrl_megatron.lora import AdaptedColumn, AdaptedRow
-from axisrl_megatron.mixture import Router
+from axisrl_megatron.mixture import Layer, Router
 from axisrl_megatron.norm import Norm
 from axisrl_megatron.portion import Portion
+from axisrl_megatron.replay import Replay
 from axisrl_megatron.rules import LAYERS, OUTPUT
 
 
@@ -97,6 +100,9 @@ class PackedNet(LanguageModule):  # type: ignore[misc]
             self.output_layer = _output_layer(config, vocabulary, tied and chunk.first)
         device = torch.device("cpu" if config.use_cpu_initialization else "cuda")
         self._frequencies = inverse_frequencies(hf_config, device)
+        self._layers = (first, first + len(layers)) if any(layers) else None
+        self._all_layers = len(sparse)
+        self._replay: Replay | None = None
 
     def forward(self, portion: Portion) -> Tensor:
         """Hidden states (N, 1, H): of the last part after the last norm, of others what the next
@@ -115,13 +121,24 @@ class PackedNet(LanguageModule):  # type: ignore[misc]
             hidden_states=embedded_N1H,
             attention_mask=None,
             rotary_pos_emb=self._rotation(portion.positions_N),
-            packed_seq_params=portion.params,
+            packed_seq_params=self._replay.into(portion) if self._replay else portion.params,
         )
         if self.config.sequence_parallel and self.post_process:
             hidden_N1H = gather_from_sequence_parallel_region(
                 hidden_N1H, tensor_parallel_output_grad=False
             )
         return hidden_N1H
+
+    def replay_routing(self, read: ReadExperts) -> None:
+        """Choose the experts that were kept of a batch."""
+        if self._layers is not None:
+            top = self.config.moe_router_topk
+            self._replay = Replay(read, self._layers, (self._all_layers, top))
+
+    def expect(self, batches: Sequence[PackedBatch]) -> None:
+        """These will pass, in this order."""
+        if self._replay is not None:
+            self._replay.expect(batches)
 
     def set_input_tensor(self, received: Sequence[Tensor | None]) -> None:
         """What the part before this one handed over, one tensor; Megatron's schedules call it."""
@@ -199,7 +216,7 @@ def _layer_spec(config: TransformerConfig, core: type, *, sparse: bool) -> Modul
         heads.q_layernorm = heads.k_layernorm = Norm
     feed = layer.mlp.submodules
     if sparse:
-        feed.router = Router
+        feed.router, spec.module = Router, Layer
     else:
         feed.linear_fc1, feed.linear_fc2 = AdaptedColumn, AdaptedRow
     return spec

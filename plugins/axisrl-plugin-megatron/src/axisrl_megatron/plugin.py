@@ -27,6 +27,7 @@ def axisrl_trainer_backends() -> Iterable[TrainerComponent]:
             transports=("shared_memory", "disk", "cuda_ipc", "nccl"),
             data_parallel=True,
             offloads=True,
+            replays_routing=True,
         )
     ]
 

@@ -75,6 +75,16 @@ class Portion:
         """(O,): what belongs to the trained tokens that are here."""
         return given_M if self.among_O is None else given_M[self.among_O]
 
+    def of_all(self, given_XSX: Tensor) -> Tensor:
+        """(..., N, ...): what belongs to the tokens that are here, of an array over those of the
+        batch along its second axis; -1 at those that fill it up."""
+        part: ContextPart | None = self.params.part
+        tokens = len(self.ids_N) if part is None else part.tokens
+        missing = tokens - given_XSX.shape[1]
+        whole = torch.nn.functional.pad(given_XSX, (0, 0, 0, missing), value=-1)
+        whole = whole.to(self.ids_N.device, non_blocking=True)
+        return whole if part is None else whole[:, part.own_N(self.ids_N.device)]
+
     def answers(self, own_XO: Tensor) -> Tensor:
         """(..., M), all ranks' answers for their own trained tokens put together; differentiable
         for a loss that every rank computes."""

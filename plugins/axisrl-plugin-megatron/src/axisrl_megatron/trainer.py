@@ -31,7 +31,7 @@ from axisrl.ops.step_totals import StepTotals
 from axisrl.ops.weights_offer import weight_offer
 from axisrl.ops.weights_out import WeightPublisher
 from axisrl.ops.weights_sent import WeightSender
-from axisrl.protocols import TrainerPart
+from axisrl.protocols import ReadExperts, TrainerPart
 from axisrl.protocols.loss import Loss
 from axisrl.runtime.ranks import this_host
 from axisrl.types import (
@@ -53,6 +53,7 @@ from axisrl_megatron.layout import Layout
 from axisrl_megatron.mesh import Mesh
 from axisrl_megatron.passes import add_gradients, logprob_answers, value_answers
 from axisrl_megatron.received import FrozenReceiver
+from axisrl_megatron.replay import kept_fraction
 
 
 class _Training(NamedTuple):
@@ -73,6 +74,7 @@ class MegatronTrainer:
         self._config = config
         self._context = context
         self._ranks: Ranks | None = None
+        self._read: ReadExperts | None = None
         self._mesh: Mesh | None = None
         self._model: HeldModel | None = None
         self._training: _Training | None = None
@@ -86,6 +88,10 @@ class MegatronTrainer:
         layout = self._layout(ranks.size)
         divides = self._config.distributed_optimizer and layout.replicas > 1
         return dataclasses.replace(layout.share(ranks.rank), divides_state=divides)
+
+    def replay_routing(self, read: ReadExperts) -> None:
+        """See the protocol. ``start`` raises ``ConfigError`` for a model without experts."""
+        self._read = read
 
     def _layout(self, world: int) -> Layout:
         names = ("tensor", "pipeline", "virtual", "context", "expert", "expert_tensor")
@@ -117,6 +123,8 @@ class MegatronTrainer:
         if total_steps is None:
             config = dataclasses.replace(config, lora=None)
         held = HeldModel(model, config, mesh, seed=self._context.seed)
+        if self._read is not None:
+            held.replay_routing(self._read)
         parts: dict[TrainerPart, HostMemory] = {"weights": HostMemory(held.device, held.tensors)}
         if total_steps is None:
             held.freeze()
@@ -157,6 +165,7 @@ class MegatronTrainer:
     def logprobs(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
         """See the protocol. Raises ``ConfigError`` for a value model."""
         held = self._ready()
+        held.expect(batches)
         with torch.no_grad(), together(held, batches):
             return logprob_answers(held, batches)
 
@@ -172,9 +181,12 @@ class MegatronTrainer:
         held, training = self._ready("optimizer"), self._trained("make a step")
         check_loss(loss, held.spec, self.provides)
         totals = StepTotals()
+        held.expect(batches)
         self._reseed(held, training)
         with training.generators.active(), together(held, batches):
             add_gradients(held, batches, loss, totals)
+        if self._read is not None:
+            totals.add_fraction("router_replay_fraction", *kept_fraction(batches))
         if self._ranks is not None:
             held.mesh.meet()
             optimizer = training.optimizer

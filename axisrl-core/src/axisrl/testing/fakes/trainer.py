@@ -13,13 +13,16 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from axisrl.config.base import Config
 from axisrl.errors import CheckpointError, ConfigError, EnvironmentProblem, RunFailed
-from axisrl.protocols import TrainerPart
+from axisrl.protocols import ReadExperts, TrainerPart
 from axisrl.protocols.loss import Loss
+from axisrl.runtime.routing import has_experts
 from axisrl.testing.fakes.tokenizer import CharTokenizer
 from axisrl.testing.fakes.weights import weights_checksum
 from axisrl.types import (
@@ -46,7 +49,8 @@ class ScriptedTrainerConfig(Config):
 
 
 class ScriptedTrainer:
-    """A :class:`axisrl.protocols.OffloadingTrainer` whose weights depend on every advantage and
+    """A :class:`axisrl.protocols.OffloadingTrainer` and
+    :class:`axisrl.protocols.ReplayingTrainer` whose weights depend on every advantage and
     every earlier step."""
 
     provides: frozenset[str] = frozenset({"old_logprobs", "entropy", "values"})
@@ -64,6 +68,9 @@ class ScriptedTrainer:
         """What ``update_weights`` was given."""
         self.away: set[TrainerPart] = set()
         """What ``offload`` took and ``reload`` did not bring back."""
+        self.replayed: list[NDArray[Any]] = []
+        """Experts of the first layer, of each batch that had some."""
+        self._read: ReadExperts | None = None
         self.model: ModelSpec | None = None
         self.frozen = False
         self.weights: FloatArray = np.zeros(8, np.float32)
@@ -78,10 +85,20 @@ class ScriptedTrainer:
         self.frozen = total_steps is None
         self._total = max(total_steps or 0, 1)
 
+    def replay_routing(self, read: ReadExperts) -> None:
+        """They change nothing here."""
+        self._read = read
+
+    def _replay(self, batches: Sequence[PackedBatch]) -> None:
+        for batch in batches:
+            if self._read is not None and has_experts(batch):
+                self.replayed.append(self._read(batch, (0, 1)).result(60.0))
+
     def logprobs(self, batches: Sequence[PackedBatch]) -> Sequence[FloatArray]:
         """``-log(vocabulary)`` where trained: what :class:`ScriptedEngine` says too."""
         self._must_have("weights")
         self.passes["logprobs"] += len(batches)
+        self._replay(batches)
         uniform = -math.log(CharTokenizer.vocab_size)
         return [_where_trained(batch, np.float32(uniform)) for batch in batches]
 
@@ -102,6 +119,7 @@ class ScriptedTrainer:
         if self.steps == self.config.fail_at_step:
             raise RunFailed(f"scripted failure of step {self.steps}")
         self.passes["step"] += len(batches)
+        self._replay(batches)
         self.batches.append(tuple(batches))
         self.losses.append(loss)
         gradient = np.zeros(8, np.float32)
