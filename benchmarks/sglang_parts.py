@@ -5,6 +5,7 @@ It measures nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import AsyncIterator, Sequence
@@ -41,8 +42,25 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 8,
         "head_dim": 128,
     },
+    "qwen3-moe-1.3b": {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "moe_intermediate_size": 512,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 4,
+        "head_dim": 64,
+        "num_experts": 64,
+        "num_experts_per_tok": 8,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    },
 }
-"""The published sizes; weights are drawn by SGLang (``load_format: dummy``)."""
+"""The published sizes; the mixture is a small one of its family. Weights are drawn by SGLang
+(``load_format: dummy``), or :func:`drawn_folder`."""
 COMMON: dict[str, Any] = {
     "vocab_size": 151936,
     "max_position_embeddings": 4096,
@@ -72,6 +90,21 @@ def shaped_folder(name: str, work: Path) -> ModelSpec:
         if (tokenizer / file).exists():
             shutil.copy(tokenizer / file, folder / file)
     return ModelSpec(name=name, path=folder, dtype="bfloat16", device="cuda")
+
+
+def drawn_folder(name: str, work: Path, dtype: str) -> ModelSpec:
+    """The same with weights as transformers draws them, on the GPU."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    model = dataclasses.replace(shaped_folder(name, work), dtype=dtype)
+    config = AutoConfig.from_pretrained(model.path)
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        net: Any = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    net.save_pretrained(model.path)
+    del net
+    torch.cuda.empty_cache()
+    return model
 
 
 def random_weights(model: ModelSpec) -> dict[str, torch.Tensor]:

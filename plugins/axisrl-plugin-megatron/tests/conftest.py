@@ -47,8 +47,8 @@ def make_model(tmp_path_factory):
 
     specs = {}
 
-    def make(kind="llama", dtype="float32", device="cpu", head="lm", **changes):
-        key = (kind, str(sorted(changes.items())))
+    def make(kind="llama", dtype="float32", device="cpu", head="lm", noise=0.2, **changes):
+        key = (kind, noise, str(sorted(changes.items())))
         if key not in specs:
             options = {"tie_word_embeddings": True, **SIZES, **EXTRA.get(kind, {}), **changes}
             config = AutoConfig.for_model(kind, **options)
@@ -56,7 +56,7 @@ def make_model(tmp_path_factory):
                 torch.manual_seed(7)
                 model = AutoModelForCausalLM.from_config(config)
                 for parameter in model.parameters():
-                    parameter.data += 0.2 * torch.randn_like(parameter)
+                    parameter.data += noise * torch.randn_like(parameter)
             path = tmp_path_factory.mktemp(kind)
             model.save_pretrained(path)
             (path / "chat_template.jinja").write_text("{{ messages }}")

@@ -45,7 +45,7 @@ def on(spec, device):
     return dataclasses.replace(spec, device=device)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "qwen3_moe"])
 def test_float32_on_cuda_equals_the_cpu(make_model, make_trainer, kind):
     spec = make_model(kind)
     batch = packed(random_samples(spec, 6, temperature=0.7))
@@ -97,6 +97,32 @@ def test_an_adapter_steps_the_same_when_layers_are_recomputed(
     for _ in range(3):
         got, want = (trainer.step([batch], PullLoss()).grad_norm for trainer in (recomputed, kept))
         assert got == pytest.approx(want, rel=near) and want > 0
+
+
+@pytest.mark.parametrize(("dtype", "k2"), [("float32", 1e-6), ("bfloat16", 2e-3)])
+def test_logprobs_of_a_mixture_are_those_of_transformers(
+    make_model, make_trainer, make_local, record_property, dtype, k2
+):
+    sizes = {
+        "vocab_size": 4096,
+        "hidden_size": 512,
+        "head_dim": 64,
+        "num_attention_heads": 8,
+        "num_hidden_layers": 6,
+        "moe_intermediate_size": 256,
+        "num_experts": 32,
+        "num_experts_per_tok": 4,
+    }
+    spec = on(make_model("qwen3_moe", dtype=dtype, noise=0.0, **sizes), "cuda")
+    batch = packed(random_samples(spec, 32))
+    got, want = (
+        trained(batch, make(spec).logprobs([batch])[0]) for make in (make_trainer, make_local)
+    )
+    cosine = float(got @ want / np.linalg.norm(got) / np.linalg.norm(want))
+    found = 0.5 * float(np.mean((got - want) ** 2))
+    record_property("cosine", cosine)
+    record_property("k2", found)
+    assert cosine > 0.999 and found < k2
 
 
 @pytest.fixture(scope="module")
