@@ -65,6 +65,7 @@ def test_the_only_micro_batch_passes_all_stages(four, make_model, tmp_path):
     "options",
     [
         {"pipeline": 4},
+        {"pipeline": 4, "virtual": 2},
         {**INTERLEAVED, "tensor": 2},
         {**STAGES, "tensor": 2, "sequence": True},
         {**STAGES, "context": 2},
@@ -73,7 +74,7 @@ def test_the_only_micro_batch_passes_all_stages(four, make_model, tmp_path):
     ids=lambda options: " ".join(f"{name}-{size}" for name, size in options.items()),
 )
 def test_stages_of_other_sizes_are_as_one(four, make_model, tmp_path, options):
-    spec = make_model("qwen3", **SIZES | KINDS["qwen3"])
+    spec = make_model("qwen3", **SIZES | KINDS["qwen3"] | {"num_hidden_layers": 8})
     job = job_of(spec, tmp_path, options, micro=2)
     check_as_one(alone_of(job), four.learn(job))
 

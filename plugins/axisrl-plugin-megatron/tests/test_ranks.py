@@ -326,9 +326,10 @@ def test_one_process_cannot_hold_a_part(make_model, tmp_path):
         trainer.start(make_model(**SIZES), 10)
 
 
-def test_a_frozen_model_is_whole_whatever_the_layout(make_model, tmp_path):
+@pytest.mark.parametrize("options", [TENSOR, {"pipeline": 2, "virtual": 2}], ids=str)
+def test_a_frozen_model_is_whole_whatever_the_layout(make_model, tmp_path, options):
     spec = make_model(**SIZES)
-    frozen, alone = trainer_of(tmp_path, TENSOR), trainer_of(tmp_path, {})
+    frozen, alone = trainer_of(tmp_path, options), trainer_of(tmp_path, {})
     batch = packed(rows(spec, 2))
     frozen.start(spec, None)
     alone.start(spec, 10)

@@ -22,6 +22,12 @@ def test_two_stages_that_send_both_ways_do_not_do_so_in_one_batch(virtual, batch
     assert (options["batch_p2p_comm"], options["overlap_p2p_comm"]) == (batched, not batched)
 
 
+@pytest.mark.parametrize(("virtual", "freed"), [(1, True), (2, False)])
+def test_outputs_are_freed_where_they_were_sent_by_then(virtual, freed):
+    options = pipeline_options(Layout(pipeline=2, virtual=virtual), torch.float32, {})
+    assert options["deallocate_pipeline_outputs"] is freed
+
+
 @pytest.mark.parametrize(
     ("layout", "rank", "everywhere", "kept"),
     [

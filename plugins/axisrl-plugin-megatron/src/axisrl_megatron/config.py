@@ -37,6 +37,8 @@ OWNED = {
     "overlap_p2p_comm": _SCHEDULE,
     "batch_p2p_comm": _SCHEDULE,
     "use_ring_exchange_p2p": _SCHEDULE,
+    "deallocate_pipeline_outputs": _SCHEDULE,
+    "overlap_p2p_comm_warmup_flush": "batches of unequal lengths do not pass by that schedule",
     "calculate_per_token_loss": "losses are numerators, which nothing divides",
     "context_parallel_size": "it is trainer.context",
     "expert_model_parallel_size": "it is trainer.expert",

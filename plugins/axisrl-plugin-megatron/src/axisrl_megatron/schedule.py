@@ -63,7 +63,7 @@ def _run(
         return net(portion), reduce
 
     config = held.net.config
-    return get_forward_backward_func()(
+    found = get_forward_backward_func()(
         forward_step_func=step,
         data_iterator=[iter(filled) for _ in held.nets],
         model=held.nets,
@@ -75,6 +75,9 @@ def _run(
         p2p_communicator=_Exchange(held.mesh, config),
         pg_collection=held.net.pg_collection,
     )
+    for net in held.nets:
+        net.set_input_tensor([None])  # the last micro-batch's, which nobody needs
+    return found
 
 
 def _filled(held: HeldModel, batches: Sequence[TokenBatch]) -> list[TokenBatch]:

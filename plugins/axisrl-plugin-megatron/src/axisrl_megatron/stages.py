@@ -34,7 +34,8 @@ def pipeline_options(
         # Two stages that send both ways in one batch would take one message for the other.
         "overlap_p2p_comm": interleaved,
         "batch_p2p_comm": not interleaved,
-        "deallocate_pipeline_outputs": True,
+        # Where sending overlaps, the schedule frees an output before it was sent.
+        "deallocate_pipeline_outputs": not interleaved,
         "calculate_per_token_loss": True,
     }
 
