@@ -35,7 +35,7 @@ class TrainingOptions(Config):
     distributed_optimizer: bool = True
     """Ranks that share the batches divide float32 master weights and moments among themselves
     (ZeRO-1, arXiv 1910.02054): D of them hold 6 + 12 / D bytes a parameter of a bfloat16 model
-    instead of 18, and send as much as before. One rank holds everything."""
+    instead of 18, and over NCCL send as much as before. One rank holds everything."""
     chunk_tokens: int | None = None
     """Tokens whose logits exist at once; null is 4096 on CUDA and 1024 elsewhere."""
     kept_logits_mib: int | None = None

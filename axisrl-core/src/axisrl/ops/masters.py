@@ -9,7 +9,7 @@
 
 Of ``D`` ranks each holds, in bytes per parameter of a bfloat16 model, 2 for the weight, 4 for the
 gradient and 12 / D for master and moments. A sum over ranks sends its parts to their ranks, then
-all parts to all ranks: the division does the same, with the update in between.
+all parts to all ranks: the division does the same (over NCCL), with the update in between.
 
 torch's own pieces do less or more. ``ZeroRedundancyOptimizer`` divides the state of an optimizer
 over the parameters themselves (no float32 masters of bfloat16 weights), whole parameters at a time

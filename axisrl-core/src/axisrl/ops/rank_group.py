@@ -5,7 +5,8 @@
    unless a group of torch's is named. It is the same on every rank, bit for bit: each part is added
    up in one place and then copied.
 3. Or each rank gets its part of a sum, and all get all parts of the result
-   (:mod:`axisrl.ops.masters`): together as many bytes as a sum.
+   (:mod:`axisrl.ops.masters`): together as many bytes as a sum, over NCCL. gloo sends a sum for its
+   part already.
 4. Nobody waits for ever: a rank that is missing is named after ``timeout_s``.
 
 It knows no model and no optimizer.
@@ -26,6 +27,9 @@ from axisrl.errors import RankLost
 from axisrl.types import Ranks
 
 T = TypeVar("T")
+# Newer torch has new names for both, and warns of the old ones.
+_reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+_all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 _BUCKET = 1 << 24
 """Numbers summed at once, unless one tensor has more."""
 
@@ -92,7 +96,7 @@ class RankGroup:
             given = rows_DP.cpu() if group is None else rows_DP
             own_P = torch.empty_like(given[0])
             over = self._cpu if group is None else group
-            dist.reduce_scatter_tensor(own_P, given.reshape(-1), group=over)
+            _reduce_scatter(own_P, given.reshape(-1), group=over)
             return own_P.to(rows_DP.device)
 
     @torch.no_grad()
@@ -106,7 +110,7 @@ class RankGroup:
             ranks = self._ranks.size if group is None else dist.get_world_size(group)
             found = given.new_empty(ranks * len(given))
             over = self._cpu if group is None else group
-            dist.all_gather_into_tensor(found, given, group=over)
+            _all_gather(found, given, group=over)
             return found.view(ranks, -1).to(own_P.device)
 
     def place(self, group: Any = None) -> tuple[int, int]:
