@@ -65,6 +65,14 @@ def batches(samples, count):
     return found if count == 1 else [found[0], packed([untrained]), *found[1:]]
 
 
+def stepped(trainer, mine, loss, job):
+    """A step, after the trainer's memory was handed over and taken back where the job says so."""
+    if job.get("offloads"):
+        trainer.offload({"weights", "optimizer"})
+        trainer.reload({"weights", "optimizer"})
+    return trainer.step(mine, loss)
+
+
 def learn(rank, size, job):
     """Start, take the steps, save where asked; what was answered before and after, the weights'
     checksum and the steps' statistics."""
@@ -91,7 +99,7 @@ def learn(rank, size, job):
         loss = job.get("loss", ValueLoss() if value else PullLoss())
         mine = batches(job["samples"][share.index :: share.count], job.get("micro", 1))
         before = answer(mine)
-        stats = [trainer.step(mine, loss) for _ in range(job["steps"])]
+        stats = [stepped(trainer, mine, loss, job) for _ in range(job["steps"])]
         after = answer(mine)
         divided = not share.whole
         if "receives" in job:
@@ -256,12 +264,17 @@ def test_ranks_that_divide_the_optimizer_step_as_ranks_that_do_not(
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("options", [*ALL.values(), FLEX], ids=[*ALL, "context, flex"])
+@pytest.mark.parametrize(
+    "options",
+    [*ALL.values(), FLEX, WHOLE_STATE],
+    ids=[*ALL, "context, flex", "data, whole optimizer"],
+)
 @pytest.mark.parametrize("lora", [None, LoraOptions(rank=3)], ids=["weights", "adapter"])
 def test_two_gpus_are_as_one(pair, make_model, tmp_path, options, lora, dtype):
+    """Memory is handed over and taken back before each step."""
     sizes = {**SIZES, "hidden_size": 128, "head_dim": 32, "intermediate_size": 128}
     spec = make_model("qwen3", dtype=dtype, device="cuda", **sizes)
-    job = job_of(spec, tmp_path, options, common={"lora": lora})
+    job = job_of(spec, tmp_path, options, common={"lora": lora}, offloads=True)
     alone, *ranks = learn(0, 1, job), *pair.learn(job)
     near = 1e-3 if dtype == "float32" else 3e-2
     for got in ranks:
