@@ -1,6 +1,7 @@
 """Stages of a pipeline, each a process of its own, beside one process that has the whole model:
 Megatron's schedules over gloo, with what they ask of CUDA replaced in the processes."""
 
+import dataclasses
 import importlib
 
 import numpy as np
@@ -158,6 +159,21 @@ class Failing(PullLoss):
 
     def __call__(self, batch):
         raise ArithmeticError("no loss")
+
+
+class Endless(PullLoss):
+    """A loss whose gradient is not finite."""
+
+    def __call__(self, batch):
+        result = super().__call__(batch)
+        return dataclasses.replace(result, per_token_N=result.per_token_N * float("inf"))
+
+
+def test_no_stage_takes_an_update_that_is_not_finite(four, make_model, tmp_path):
+    job = job_of(make_model("llama", **SIZES), tmp_path, STAGES, size=2, micro=2)
+    before, got = four.learn(job | {"steps": 0}), four.learn(job | {"loss": Endless()})
+    assert not np.isfinite([norm for answer in got for _, norm in answer[3]]).any()
+    assert {answer[2] for answer in got} == {answer[2] for answer in before}
 
 
 @pytest.mark.parametrize("options", [STAGES, INTERLEAVED], ids=["stages", "interleaved"])
