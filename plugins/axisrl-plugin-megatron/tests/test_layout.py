@@ -63,6 +63,7 @@ def test_who_has_a_part_and_who_waits_for_whom(sizes, parts, whole, coupled):
     layout = Layout.over(8, **sizes)
     assert [rank for rank in range(8) if layout.has_part(rank)] == parts
     assert layout.parts == len(parts)
+    assert layout.expert_replicas * layout.expert_parts * layout.pipeline == layout.world
     assert layout.share(0).whole is whole
     assert layout.coupled is coupled
 

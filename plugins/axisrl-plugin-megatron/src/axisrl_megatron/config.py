@@ -103,6 +103,7 @@ OWNED = {
     "moe_router_force_load_balancing": _DROPOUT,
     "moe_token_dispatcher_type": "batches of unequal length need Megatron's alltoall",
     "moe_enable_routing_replay": "it is rollout.routing",
+    "moe_router_fusion": "a fused router could not choose what rollout.routing kept",
     "moe_grouped_gemm": _ONE_BY_ONE,
     "moe_use_legacy_grouped_gemm": _ONE_BY_ONE,
     "mtp_num_layers": _OTHER,

@@ -216,8 +216,12 @@ class HeldModel:
 
     def size(self) -> int:
         """About how many bytes they are, on every rank the same number."""
-        own = sum(value.nbytes for value in self._parameters().values())
-        return sum(self.mesh.gather(own)) // self.mesh.layout.replicas
+        layout, of_expert = self.mesh.layout, self._weights.of_expert
+        own = sum(
+            value.nbytes / (layout.expert_replicas if of_expert(name) else layout.replicas)
+            for name, value in self._parameters().items()
+        )
+        return int(sum(self.mesh.gather(own)))
 
     def factors(self, *, everywhere: bool = False) -> dict[str, Tensor]:
         """The adapter's tensors by their names in a weight update, where :meth:`named` are; none

@@ -114,6 +114,11 @@ class Layout:
         """Ranks that have the same part of the model, and a gradient of it each."""
         return self.context * self.data
 
+    @property
+    def expert_replicas(self) -> int:
+        """The same of the experts."""
+        return self.world // (self.pipeline * self.expert_parts)
+
     def place(self, rank: int) -> Place:
         """Where a rank is: tensor changes fastest, then context, data, pipeline (Megatron's
         order). Of the experts expert_tensor does, then expert."""

@@ -136,8 +136,7 @@ class Mesh:
 
     def sum_over_expert_data(self, tensors: Sequence[Tensor]) -> None:
         """Replace each by its sum over the ranks that have the same part of the experts."""
-        ranks = self.layout.world // self.layout.pipeline
-        if self._group is not None and ranks > self.layout.expert_parts and tensors:
+        if self._group is not None and self.layout.expert_replicas > 1 and tensors:
             self._group.sum_(tensors, _expert_data_group())
 
     def sum_over_experts(self, tensors: Sequence[Tensor]) -> None:
