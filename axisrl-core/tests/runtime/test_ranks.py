@@ -2,12 +2,14 @@
 
 import asyncio
 import dataclasses
+import socket
 
 import numpy as np
 import pytest
 
 from axisrl.config.schema import PlacementConfig
 from axisrl.errors import ConfigError, EngineFailure, RankLost, RunFailed
+from axisrl.runtime import ranks
 from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.placement import InlinePlacement
 from axisrl.runtime.ranks import RankedHandle, free_address, spawn_ranks
@@ -101,6 +103,22 @@ def test_a_call_that_is_cancelled_cancels_every_rank():
 
     with pytest.raises(TimeoutError):
         asyncio.run(work())
+
+
+def test_a_free_address_is_none_of_those_that_outgoing_connections_get():
+    ports = {int(free_address().rpartition(":")[2]) for _ in range(20)}
+    assert len(ports) > 1
+    assert max(ports) < 32768
+
+
+def test_a_port_in_use_is_not_chosen(monkeypatch):
+    with socket.socket() as taken:
+        host, _, port = free_address().rpartition(":")
+        taken.bind((host, int(port)))
+        taken.listen()
+        choices = iter([int(port), int(port), 31_999])
+        monkeypatch.setattr(ranks._RANDOM, "randrange", lambda *span: next(choices))
+        assert free_address().endswith(":31999")
 
 
 def test_a_free_address_can_be_listened_at():

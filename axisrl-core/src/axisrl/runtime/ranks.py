@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
+import random
 import socket
 from collections.abc import Sequence
 from typing import Any
@@ -28,6 +30,8 @@ _WHOLE = frozenset({"save", "weight_update"})
 """Needs all of the model."""
 _SHARED = frozenset({"score"})
 _GRACE_S = 10.0
+_PORTS = (20_000, 32_000)
+_RANDOM = random.SystemRandom()
 _NO_HOST = ("192.0.2.1", 9)
 """An address for documentation (RFC 5737): nobody is there, and nothing is sent."""
 
@@ -128,8 +132,16 @@ def this_host() -> str:
 
 
 def free_address() -> str:
-    """``host:port``: :func:`this_host`, and a port that is free now."""
+    """``host:port``: :func:`this_host`, and a port that is free now. It is none that a system gives
+    to outgoing connections (Linux: from 32768 on), so that nobody takes it meanwhile by chance."""
     host = this_host()
-    with socket.socket() as listener:
-        listener.bind((host, 0))
-        return f"{host}:{listener.getsockname()[1]}"
+    while True:
+        port = _RANDOM.randrange(*_PORTS)
+        with socket.socket() as listener:
+            try:
+                listener.bind((host, port))
+            except OSError as problem:
+                if problem.errno != errno.EADDRINUSE:
+                    raise
+                continue
+        return f"{host}:{port}"
