@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from axisrl.errors import ConfigError
-from axisrl_megatron.device import check_device
+from axisrl_megatron.device import check_device, use_device
 from axisrl_megatron.layout import Layout
 
 CPU = torch.device("cpu")
@@ -25,3 +25,11 @@ def test_a_model_on_a_cpu_is_refused_beside_a_gpu_that_is_there(monkeypatch):
 
 def test_a_model_without_stages_may_be_anywhere():
     check_device(Layout(tensor=2), CPU)
+
+
+def test_a_thread_is_given_the_models_device(monkeypatch):
+    given = []
+    monkeypatch.setattr(torch.cuda, "set_device", given.append)
+    use_device(torch.device("cuda:1"))
+    use_device(CPU)
+    assert given == [torch.device("cuda:1")]

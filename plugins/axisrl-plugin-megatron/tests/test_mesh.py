@@ -16,3 +16,17 @@ def test_a_process_with_a_rank_of_a_model_takes_no_second_model(monkeypatch, lay
     with pytest.raises(EnvironmentProblem, match="this process trains a model over") as refused:
         mesh.Mesh(layout, RANKS)
     assert "placement.kind ray" in refused.value.fix
+
+
+@pytest.mark.needs("megatron")
+def test_groups_that_megatron_does_not_make_leave_none(monkeypatch):
+    from megatron.core import parallel_state
+    from torch import distributed
+
+    def refuse(**sizes):
+        raise RuntimeError("no such layout")
+
+    monkeypatch.setattr(parallel_state, "initialize_model_parallel", refuse)
+    with pytest.raises(RuntimeError, match="no such layout"):
+        mesh.Mesh(Layout(), None)
+    assert not distributed.is_initialized()

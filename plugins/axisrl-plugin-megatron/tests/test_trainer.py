@@ -69,6 +69,16 @@ def test_an_option_reaches_megatron(make_model, make_trainer):
     assert trainer._held().net.config.fp32_residual_connection
 
 
+def test_a_residual_stream_in_float32_runs_through_bfloat16_layers(make_model, make_trainer):
+    spec = make_model("qwen3", dtype="bfloat16")
+    batch = packed(random_samples(spec, 2))
+    plain, wide = (
+        make_trainer(spec, total_steps=None, megatron=options).logprobs([batch])[0]
+        for options in ({}, {"fp32_residual_connection": True})
+    )
+    np.testing.assert_allclose(plain, wide, atol=0.1)
+
+
 def test_the_core_attention_is_the_class_that_is_named(make_model, make_trainer):
     spec = make_model()
     batch = packed(random_samples(spec, 2))

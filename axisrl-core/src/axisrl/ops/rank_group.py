@@ -27,6 +27,8 @@ from axisrl.errors import RankLost
 from axisrl.types import Ranks
 
 T = TypeVar("T")
+_OWN_FAULTS = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
+"""Of this process's device, met while it waits for others: torch has the second since 2.8."""
 # Newer torch has new names for both, and warns of the old ones.
 _reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 _all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
@@ -150,7 +152,7 @@ class RankGroup:
         names the ``moment``."""
         try:
             yield
-        except torch.OutOfMemoryError:
+        except _OWN_FAULTS:
             raise
         except RuntimeError as problem:  # torch has no narrower class for a lost peer
             ranks = self._ranks

@@ -16,7 +16,7 @@ make the folder durable or mark it finished: the core's checkpoint does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from axisrl.ops.generators import Generators
 from axisrl.ops.low_rank import FOLDER_PREFIX, check_scale, write_folder
 from axisrl.ops.state_files import read_counters, reading, write_counters, writing
 from axisrl_megatron.held import HeldModel
-from axisrl_megatron.weights import FolderTensors, Part, Source, write_parts
+from axisrl_megatron.weights import FolderTensors, Part, write_parts
 
 _FORMAT = 1
 _MODEL, _ADAPTER, _OPTIMIZER = "model", "adapter", "optimizer"
@@ -90,21 +90,35 @@ class TrainerState(NamedTuple):
             _load_model(self.model, path)
             with FolderTensors(path / _OPTIMIZER) as folder:
                 self.optimizer.restore(
-                    self._found(folder), steps=counters["steps"], updates=counters["updates"]
+                    _Saved(self.model, folder),
+                    steps=counters["steps"],
+                    updates=counters["updates"],
                 )
                 self.generators.restore(
                     {name: folder(name) for name in folder.names if name.startswith(_GENERATORS)}
                 )
 
-    def _found(self, folder: FolderTensors) -> dict[str, Tensor]:
-        """The optimizer's tensors, shaped as this rank's parameters."""
-        found = {}
-        for kind in {name.partition("/")[0] for name in folder.names} - {_GENERATORS}:
-            names = [name.removeprefix(f"{kind}/") for name in folder.names]
-            source = _source(folder, kind)
-            for parameter in self.model.parameters_of(names):
-                found[f"{kind}/{parameter}"] = self.model.named_back(parameter, source)
-        return found
+
+class _Saved(Mapping[str, Tensor]):
+    """The optimizer's tensors in a folder, shaped as this rank's parameters, each read when it is
+    asked for: no process has room for all of them twice."""
+
+    def __init__(self, model: HeldModel, folder: FolderTensors) -> None:
+        self._model = model
+        self._folder = folder
+
+    def __getitem__(self, name: str) -> Tensor:
+        kind, _, parameter = name.partition("/")
+        return self._model.named_back(parameter, lambda one: self._folder(f"{kind}/{one}"))
+
+    def __iter__(self) -> Iterator[str]:
+        for kind in {name.partition("/")[0] for name in self._folder.names} - {_GENERATORS}:
+            prefix = f"{kind}/"
+            names = [n.removeprefix(prefix) for n in self._folder.names if n.startswith(prefix)]
+            yield from (f"{prefix}{parameter}" for parameter in self._model.parameters_of(names))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class FrozenState(NamedTuple):
@@ -143,7 +157,3 @@ def _write_adapter(model: HeldModel, path: Path, factors: Mapping[str, Tensor]) 
 
 def _scale(model: HeldModel) -> float | None:
     return None if model.adapter is None else model.adapter.meta.scale
-
-
-def _source(folder: FolderTensors, kind: str) -> Source:
-    return lambda name: folder(f"{kind}/{name}")

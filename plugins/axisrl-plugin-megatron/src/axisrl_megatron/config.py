@@ -22,6 +22,7 @@ _BALANCE = (
     "so that the gradient would depend on the packing"
 )
 _DROPS = "a token whose experts are full would be scored by another model than it was sampled from"
+_GRAPHS = "packed batches have unequal lengths, and a graph has one"
 _ONE_BY_ONE = "experts are computed one by one; together they need Transformer Engine"
 OWNED = {
     "tensor_model_parallel_size": "it is trainer.tensor",
@@ -107,6 +108,14 @@ OWNED = {
     "moe_grouped_gemm": _ONE_BY_ONE,
     "moe_use_legacy_grouped_gemm": _ONE_BY_ONE,
     "mtp_num_layers": _OTHER,
+    "enable_cuda_graph": _GRAPHS,
+    "external_cuda_graph": _GRAPHS,
+    "cuda_graph_impl": _GRAPHS,
+    "cuda_graph_scope": _GRAPHS,
+    "enable_autocast": _DTYPE,
+    "autocast_dtype": _DTYPE,
+    "init_model_with_meta_device": _WEIGHTS,
+    "overlap_moe_expert_parallel_comm": _SCHEDULE,
     "gradient_accumulation_fusion": "the optimizer takes gradients from where torch puts them",
 }
 """Megatron's options that the trainer sets itself, and where to say what they should be."""

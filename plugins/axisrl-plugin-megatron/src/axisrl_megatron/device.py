@@ -19,9 +19,15 @@ def device_of(name: str) -> torch.device:
             fix="set model.device=cpu, or install a CUDA build of torch",
         )
     device = torch.device(name)
-    if device.index is not None:
-        torch.cuda.set_device(device)  # where Megatron makes its parameters
+    use_device(device)
     return device
+
+
+def use_device(device: torch.device) -> None:
+    """Let this thread's new tensors of Megatron's be there: torch keeps a current CUDA device for
+    each thread, and a trainer is called from several."""
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
 
 
 def is_megatrons(device: torch.device) -> bool:

@@ -233,6 +233,20 @@ def _start(layout: Layout, ranks: Ranks | None) -> RankGroup | None:
         distributed.init_process_group(backend, store=store, rank=0, world_size=1)
     else:
         group = RankGroup(ranks, backend)
+    try:
+        _divide(layout, ranks)
+    except BaseException:  # whatever it was, the next start finds a process without groups
+        parallel_state.destroy_model_parallel()
+        distributed.destroy_process_group()
+        raise
+    # Layers draw nothing (no dropout), so no rank needs a generator of its own.
+    initialize_rng_tracker(inference_rng_tracker=True)
+    return group
+
+
+def _divide(layout: Layout, ranks: Ranks | None) -> None:
+    from megatron.core import parallel_state
+
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=layout.tensor,
         pipeline_model_parallel_size=layout.pipeline,
@@ -243,6 +257,3 @@ def _start(layout: Layout, ranks: Ranks | None) -> RankGroup | None:
         create_gloo_process_groups=False,
         **({} if ranks is None else {"distributed_timeout_minutes": ranks.timeout_s / 60}),
     )
-    # Layers draw nothing (no dropout), so no rank needs a generator of its own.
-    initialize_rng_tracker(inference_rng_tracker=True)
-    return group

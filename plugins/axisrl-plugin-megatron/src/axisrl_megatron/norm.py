@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from megatron.core.transformer import TransformerConfig
-from torch import nn
+from torch import Tensor, nn
 
 
 class Norm(nn.RMSNorm):
@@ -21,3 +21,8 @@ class Norm(nn.RMSNorm):
         super().__init__(hidden_size, eps=eps)
         # As Megatron marks parameters that see a rank's own tokens alone.
         self.weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """In the weight's type, whatever that of ``x`` is: a residual stream may be float32."""
+        normed: Tensor = super().forward(x).to(self.weight.dtype)
+        return normed

@@ -47,6 +47,7 @@ from axisrl.types import (
 )
 from axisrl_megatron.checkpoint import FrozenState, TrainerState
 from axisrl_megatron.config import MegatronConfig
+from axisrl_megatron.device import use_device
 from axisrl_megatron.held import HeldModel
 from axisrl_megatron.idle import together
 from axisrl_megatron.layout import Layout
@@ -273,6 +274,7 @@ class MegatronTrainer:
     def _held(self) -> HeldModel:
         if self._model is None:
             raise EnvironmentProblem("the trainer is not started", fix="call start first")
+        use_device(self._model.device)
         return self._model
 
     def _ready(self, *more: TrainerPart) -> HeldModel:
