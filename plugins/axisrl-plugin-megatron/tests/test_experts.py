@@ -64,6 +64,15 @@ def test_experts_are_divided_beside_everything_else(four, make_model, tmp_path, 
     near(four.learn(job), learn(0, 1, job | {"size": 1}))
 
 
+def test_ranks_that_have_the_same_experts_divide_their_moments(four, make_model, tmp_path):
+    """Ranks that divide everything else, and share no batches."""
+    job = job_of(make_model("qwen3_moe", **SIZES), tmp_path, SEQUENCE, size=2)
+    job |= {"steps": 1, "holds": True}
+    options = SEQUENCE | {"distributed_optimizer": False}
+    divided, whole = four.learn(job), four.learn(job | {"options": options})
+    assert divided[0] < 0.9 * whole[0]
+
+
 @pytest.mark.parametrize("options", [EXPERT, PARTS, {"pipeline": 2} | EXPERT], ids=str)
 def test_a_checkpoint_continues_bit_for_bit_and_has_no_layout(four, make_model, tmp_path, options):
     spec = make_model("qwen3_moe", **SIZES)

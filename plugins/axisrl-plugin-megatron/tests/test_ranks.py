@@ -75,7 +75,7 @@ def stepped(trainer, mine, loss, job):
 
 def learn(rank, size, job):
     """Start, take the steps, save where asked; what was answered before and after, the weights'
-    checksum and the steps' statistics."""
+    checksum and the steps' statistics. Of a job that ``holds``, the number of first moments."""
     size = job.get("size", size)
     options = job["options"] if size > 1 else {}
     trainer = trainer_of(job["dir"], {**job.get("common", {}), **options})
@@ -101,6 +101,9 @@ def learn(rank, size, job):
         before = answer(mine)
         stats = [stepped(trainer, mine, loss, job) for _ in range(job["steps"])]
         after = answer(mine)
+        if "holds" in job:
+            held = trainer._training.optimizer.beside_weights()
+            return sum(value.numel() for name, value in held if name.startswith("exp_avg/"))
         divided = not share.whole
         if "receives" in job:
             return sent(trainer, rank, divided)

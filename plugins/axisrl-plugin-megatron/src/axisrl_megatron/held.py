@@ -255,12 +255,12 @@ class HeldModel:
         """Over which ranks the optimizer's state may be divided, by parameter; None where each has
         all of it."""
         mesh, tied = self.mesh, self._tied()
-        everywhere, ends, of_experts = (
-            mesh.division,
-            mesh.division_of_ends,
-            mesh.division_of_experts,
-        )
-        if everywhere is None or ends is None or of_experts is None:
+        replicas = mesh.layout.replicas
+        if any(self._weights.of_expert(name) for name in self.trained()):
+            replicas = max(replicas, mesh.layout.expert_replicas)
+        everywhere, ends = mesh.division, mesh.division_of_ends
+        of_experts = mesh.division_of_experts
+        if replicas == 1 or everywhere is None or ends is None or of_experts is None:
             return None
 
         def by_name(name: str) -> Division:

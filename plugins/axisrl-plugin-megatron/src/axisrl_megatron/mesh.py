@@ -100,22 +100,22 @@ class Mesh:
 
     @cached_property
     def division(self) -> Division | None:
-        """Over the ranks that :meth:`sum_over_data` sums over; None where there is one."""
-        if self._group is None or self.layout.replicas == 1:
+        """Over the ranks that :meth:`sum_over_data` sums over; None of a model that is alone."""
+        if self._group is None:
             return None
         return Division(self._group, _data_group())
 
     @cached_property
     def division_of_ends(self) -> Division | None:
         """The same, of what the first stage and the last have: its sums are those of both."""
-        if self._group is None or self.layout.replicas == 1:
+        if self._group is None:
             return None
         return _EndsDivision(self._group, self)
 
     @cached_property
     def division_of_experts(self) -> Division | None:
         """Over the ranks that have the same part of the experts; None where :attr:`division` is."""
-        if self._group is None or self.layout.replicas == 1:
+        if self._group is None:
             return None
         return Division(self._group, _expert_data_group())
 
