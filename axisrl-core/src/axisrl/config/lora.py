@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from axisrl.config.base import Config
+from axisrl.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,3 +35,23 @@ class LoraOptions(Config):
             raise ValueError(f"dropout {self.dropout} is not in [0, 1)")
         if not self.targets:
             raise ValueError("targets is empty; name layers, or all-linear")
+
+    def chosen(self, linear: Sequence[str]) -> list[str]:
+        """Those of the ``linear`` layers of a model's body, by their full names, that get one.
+
+        Raises ``ConfigError`` for a target that is none of them, with the ends of their names.
+        """
+        if self.targets == "all-linear":
+            return list(linear)
+        for wanted in self.targets:
+            if not any(_is_called(name, wanted) for name in linear):
+                known = sorted({name.rpartition(".")[2] for name in linear})
+                raise ConfigError(
+                    f"trainer.lora.targets: the model's body has no linear layer {wanted!r}",
+                    fix=f"choose from {', '.join(known)}, or all-linear",
+                )
+        return [name for name in linear if any(_is_called(name, w) for w in self.targets)]
+
+
+def _is_called(name: str, wanted: str) -> bool:
+    return name == wanted or name.endswith(f".{wanted}")

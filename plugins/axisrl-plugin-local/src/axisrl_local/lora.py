@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from axisrl.config.lora import LoraOptions
-from axisrl.errors import ConfigError, EnvironmentProblem
+from axisrl.errors import EnvironmentProblem
 from axisrl.ops.low_rank import factor_names, merged, weight_name
 from axisrl.types import AdapterMeta
 
@@ -82,7 +82,7 @@ def add_adapter(model: Any, options: LoraOptions) -> Adapter:
             f"trainer.lora needs peft, which cannot be imported: {problem}",
             fix="pip install 'axisrl-plugin-local[lora]'",
         ) from problem
-    targets = _targets(model, options)
+    targets = options.chosen(_linear(model))
     settings = LoraConfig(
         r=options.rank,
         lora_alpha=options.alpha,
@@ -101,25 +101,11 @@ def base_name(name: str) -> str:
     return name.replace(".base_layer.", ".").replace(f".{_NAME}.", ".")
 
 
-def _targets(model: Any, options: LoraOptions) -> list[str]:
-    """Full names of the linear layers of the model's body that get an adapter."""
+def _linear(model: Any) -> list[str]:
+    """Full names of the linear layers of the model's body."""
     prefix = model.base_model_prefix
-    linear = [
+    return [
         f"{prefix}.{name}"
         for name, module in model.base_model.named_modules()
         if isinstance(module, torch.nn.Linear)
     ]
-    if options.targets == "all-linear":
-        return linear
-    for wanted in options.targets:
-        if not any(_is_called(name, wanted) for name in linear):
-            known = sorted({name.rpartition(".")[2] for name in linear})
-            raise ConfigError(
-                f"trainer.lora.targets: the model's body has no linear layer {wanted!r}",
-                fix=f"choose from {', '.join(known)}, or all-linear",
-            )
-    return [name for name in linear if any(_is_called(name, w) for w in options.targets)]
-
-
-def _is_called(name: str, wanted: str) -> bool:
-    return name == wanted or name.endswith(f".{wanted}")

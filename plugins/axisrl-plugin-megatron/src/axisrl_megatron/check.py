@@ -13,10 +13,7 @@ from axisrl.config.schema import RunConfig, Use
 from axisrl.errors import AxisrlError, ConfigError
 from axisrl.plugins import ConfigProblem
 from axisrl_megatron.families import read_fields, shape_of
-from axisrl_megatron.layout import Layout
-
-_SIZES = ("tensor", "pipeline", "virtual", "context", "expert", "expert_tensor")
-"""Options of the trainer that divide a model."""
+from axisrl_megatron.layout import SIZES, Layout
 
 
 def ranks_problems(config: RunConfig) -> Iterator[ConfigProblem]:
@@ -42,7 +39,7 @@ def model_problems(config: RunConfig, models: Mapping[str, Path]) -> Iterator[Co
 
 
 def _layout(config: RunConfig, trainer: Use) -> Layout:
-    sizes = {name: trainer.options[name] for name in _SIZES if name in trainer.options}
+    sizes = {name: trainer.options[name] for name in SIZES if name in trainer.options}
     sequence = bool(trainer.options.get("sequence", False))
     return Layout.over(config.placement.trainer_ranks, sequence=sequence, **sizes)
 

@@ -16,7 +16,6 @@ _DROPOUT = "a policy under dropout is not the policy that was sampled"
 _OTHER = "a model of the families the trainer knows has no such thing"
 _STAGES = "stages have equal numbers of layers"
 _SCHEDULE = "it follows from trainer.pipeline and trainer.virtual"
-_ONE = "the trainer does not divide a model that way"
 _BALANCE = (
     "Megatron adds it to each micro-batch with the same weight, whatever its share of the loss, "
     "so that the gradient would depend on the packing"

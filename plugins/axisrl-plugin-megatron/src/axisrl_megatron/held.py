@@ -67,13 +67,15 @@ class HeldModel:
         self._config = config
         self.mesh = mesh
         self._hf = read_config(spec.path)
-        shape = shape_of(self._hf.to_dict())
-        mesh.layout.check(shape)
+        self._shape = shape_of(self._hf.to_dict())
+        mesh.layout.check(self._shape)
         self.nets = self._build()
         self.device = next(self.net.parameters()).device
         self.adapter = self._adapt(seed)
         copies = {name for net in self.nets for name in net.copies}
-        self._weights = NetWeights(self._parameters(), head_size(self._hf), shape, mesh, copies)
+        self._weights = NetWeights(
+            self._parameters(), head_size(self._hf), self._shape, mesh, copies
+        )
         with FolderTensors(spec.path) as folder:
             missing = set(self._weights.load(folder))
         if self.adapter is not None:
@@ -121,7 +123,7 @@ class HeldModel:
             **pipeline_options(layout, dtype, given),
             "expert_model_parallel_size": layout.expert,
             "expert_tensor_parallel_size": layout.expert_tensor,
-            **dispatch(self.device, shape_of(self._hf.to_dict()).experts),
+            **dispatch(self.device, self._shape.experts),
             "masked_softmax_fusion": False,
             "bias_activation_fusion": False,
             "bias_dropout_fusion": False,
@@ -151,14 +153,13 @@ class HeldModel:
         if self._config.lora is None:
             return None
         rule = partial(rule_of, head_size=head_size(self._hf))
-        fields = self._hf.to_dict()
-        groups = shape_of(fields).key_value_heads // self.mesh.layout.tensor
+        groups = self._shape.key_value_heads // self.mesh.layout.tensor
         adapter = add_adapter(
             self.nets,
             self._config.lora,
             rule,
             groups=groups,
-            sparse=sparse_layers(fields),
+            sparse=sparse_layers(self._hf.to_dict()),
             seed=seed,
         )
         if self.net.score is not None:
@@ -168,7 +169,7 @@ class HeldModel:
     def replay_routing(self, read: ReadExperts) -> None:
         """Choose the experts that were kept of a batch. Raises ``ConfigError`` for a model without
         experts, and where Megatron computes routers again that were told others since."""
-        if not shape_of(self._hf.to_dict()).experts:
+        if not self._shape.experts:
             raise ConfigError(
                 f"rollout.routing: the model {self.spec.name} has no experts to choose from",
                 fix="set rollout.routing=false, or train a mixture of experts",

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from axisrl.errors import ConfigError
 from axisrl.types import Share
 
+SIZES = ("tensor", "pipeline", "virtual", "context", "expert", "expert_tensor")
+"""Sizes that are said; the ranks that are left are data parallel."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelShape:

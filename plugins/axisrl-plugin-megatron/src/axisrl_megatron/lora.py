@@ -36,7 +36,6 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from axisrl.config.lora import LoraOptions
-from axisrl.errors import ConfigError
 from axisrl.ops.low_rank import factor_names, merged, weight_name
 from axisrl.types import AdapterMeta
 from axisrl_megatron.rules import Rule, linear_layers
@@ -196,7 +195,7 @@ def add_adapter(
             if isinstance(module, AdaptedColumn | AdaptedRow):
                 adapted[net.whole_name(name)] = module
     rules = {name: rule(f"{name}.weight") for name in adapted}
-    targets = _targets(options, sparse)
+    targets = options.chosen(_linear(sparse))
     adapter = Adapter(options, targets)
     for name, module in adapted.items():
         shape = (options.rank, module.input_size)
@@ -210,27 +209,14 @@ def add_adapter(
     return adapter
 
 
-def _targets(options: LoraOptions, sparse: Sequence[bool]) -> list[str]:
-    """Modules of all layers that get an adapter."""
-    modules = [
+def _linear(sparse: Sequence[bool]) -> list[str]:
+    """Full names of the layers that can get an adapter."""
+    return [
         f"model.layers.{number}.{end}"
         for number, of_experts in enumerate(sparse)
         for end in linear_layers()
         if not (of_experts and end.startswith("mlp."))
     ]
-    if options.targets == "all-linear":
-        return modules
-    for wanted in options.targets:
-        if not any(_is_called(module, wanted) for module in modules):
-            raise ConfigError(
-                f"trainer.lora.targets: the model's body has no linear layer {wanted!r}",
-                fix=f"choose from {', '.join(sorted({*map(_leaf, modules)}))}, or all-linear",
-            )
-    return [each for each in modules if any(_is_called(each, w) for w in options.targets)]
-
-
-def _is_called(module: str, wanted: str) -> bool:
-    return module == wanted or module.endswith(f".{wanted}")
 
 
 def _leaf(name: str) -> str:

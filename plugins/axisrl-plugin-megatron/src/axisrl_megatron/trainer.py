@@ -50,7 +50,7 @@ from axisrl_megatron.config import MegatronConfig
 from axisrl_megatron.device import use_device
 from axisrl_megatron.held import HeldModel
 from axisrl_megatron.idle import together
-from axisrl_megatron.layout import Layout
+from axisrl_megatron.layout import SIZES, Layout
 from axisrl_megatron.mesh import Mesh
 from axisrl_megatron.passes import add_gradients, logprob_answers, value_answers
 from axisrl_megatron.received import FrozenReceiver
@@ -95,8 +95,7 @@ class MegatronTrainer:
         self._read = read
 
     def _layout(self, world: int) -> Layout:
-        names = ("tensor", "pipeline", "virtual", "context", "expert", "expert_tensor")
-        sizes = {name: getattr(self._config, name) for name in names}
+        sizes = {name: getattr(self._config, name) for name in SIZES}
         return Layout.over(world, sequence=self._config.sequence, **sizes)
 
     def start(self, model: ModelSpec, total_steps: int | None) -> None:
