@@ -7,7 +7,8 @@ import pytest
 from axisrl_sglang.messages import Ask
 from axisrl_sglang.serving import Serving
 
-SAMPLING = {"temperature": 1.0, "max_new_tokens": 200, "stop_token_ids": []}
+ENDLESS = {"temperature": 1.0, "max_new_tokens": 10_000, "ignore_eos": True}
+"""Only an abort ends such a request within a test's patience."""
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def started(fake_sglang, tiny):
 
 
 def test_an_abort_before_the_request_was_sent_to_the_scheduler_is_not_lost(started):
-    ask = Ask("1", [5, 6, 7], SAMPLING, False)
+    ask = Ask("1", [5, 6, 7], ENDLESS, False)
 
     async def both():
         asked = asyncio.ensure_future(started.generate(ask))

@@ -254,7 +254,8 @@ class TokenizerManager:
         return token, float(logprobs[token]), float(kept[token])
 
     def _reason(self, ids, params):
-        if ids[-1] == self._eos or ids[-1] in params["stop_token_ids"]:
+        ends = () if params.get("ignore_eos") else (self._eos, *params["stop_token_ids"])
+        if ids[-1] in ends:
             return {"type": "stop", "matched": ids[-1]}
         if len(ids) >= params["max_new_tokens"]:
             return {"type": "length", "length": len(ids)}
