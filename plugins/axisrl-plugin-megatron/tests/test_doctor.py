@@ -10,14 +10,15 @@ from axisrl_megatron import doctor
 
 @pytest.fixture
 def look(monkeypatch, tmp_path):
-    """``look(version, varlen)``: findings by name on a machine with this Megatron and a torch whose
-    kernel's file says this; None is not there."""
+    """``look(version, varlen)``: findings by name on a machine with this Megatron (or, as a dict,
+    with these distributions) and a torch whose kernel's file says this; None is not there."""
 
     def found(version=None, varlen=None, torch=True):
         def version_of(name):
-            if version is None:
+            there = version.get(name) if isinstance(version, dict) else version
+            if there is None:
                 raise metadata.PackageNotFoundError(name)
-            return version
+            return there
 
         if varlen is not None:
             (tmp_path / "nn/attention").mkdir(parents=True)
@@ -38,6 +39,27 @@ def test_megatron_is_there_of_another_version_or_not(look, version, state):
     assert finding.state == state
     assert ("megatron/trainer" in finding.cost) == (state != "ok")
     assert (str(doctor.SUPPORTED) in finding.found) == (state == "broken")
+
+
+ENGINE = "transformer-engine"
+
+
+@pytest.mark.parametrize(
+    ("there", "state"),
+    [
+        ({ENGINE: "2.11.0", f"{ENGINE}-torch": "2.11.0"}, "ok"),
+        ({ENGINE: "2.20.2", f"{ENGINE}-torch": "2.20.2"}, "broken"),
+        ({ENGINE: "2.11.0"}, "missing"),
+        ({}, "missing"),
+    ],
+    ids=["there", "of another version", "without torch's part", "not there"],
+)
+def test_transformer_engine_is_there_or_what_it_costs_is_told(look, there, state):
+    finding = look(there)[ENGINE]
+    assert finding.state == state
+    assert "transformer_impl: transformer_engine" in finding.cost + finding.found
+    assert ("experts run one by one" in finding.cost) == (state == "missing")
+    assert (str(doctor.ENGINES) in finding.found) == (state == "broken")
 
 
 @pytest.mark.parametrize(

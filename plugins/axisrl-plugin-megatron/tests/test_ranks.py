@@ -155,11 +155,11 @@ def serve(pipe, rank, size):
 class Processes:
     """Ranks of a trainer."""
 
-    def __init__(self, size):
+    def __init__(self, size, target=serve):
         self._pipes, self._processes = [], []
         for rank in range(size):
             ours, theirs = spawn.Pipe()
-            process = spawn.Process(target=serve, args=(theirs, rank, size), daemon=True)
+            process = spawn.Process(target=target, args=(theirs, rank, size), daemon=True)
             process.start()
             self._pipes.append(ours)
             self._processes.append(process)

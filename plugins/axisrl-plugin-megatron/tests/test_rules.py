@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from axisrl_megatron.rules import rule_of
+from axisrl_megatron.rules import linear_layers, rule_of
 
 QKV = "decoder.layers.3.self_attention.linear_qkv.weight"
 
@@ -54,6 +54,32 @@ def test_an_expert_is_counted_from_the_first_that_is_here():
     other = rule_of("decoder.layers.2.mlp.experts.local_experts.0.linear_fc2.weight", 4, 8)
     assert other.names == ("model.layers.2.mlp.experts.8.down_proj.weight",)
     assert other.expert and other.axis == 1
+
+
+def test_an_expert_in_a_layer_of_all_is_counted_the_same():
+    grouped = rule_of("decoder.layers.2.mlp.experts.linear_fc1.weight11", 4, 8)
+    alone = rule_of("decoder.layers.2.mlp.experts.local_experts.11.linear_fc1.weight", 4, 8)
+    assert grouped == alone
+
+
+@pytest.mark.parametrize(
+    ("inside", "apart"),
+    [
+        ("self_attention.linear_qkv.layer_norm_weight", "input_layernorm.weight"),
+        ("mlp.linear_fc1.layer_norm_weight", "pre_mlp_layernorm.weight"),
+    ],
+)
+def test_a_norm_inside_a_linear_layer_is_that_before_it(inside, apart):
+    rule = rule_of(f"decoder.layers.3.{inside}", 4)
+    assert rule == rule_of(f"decoder.layers.3.{apart}", 4)
+    assert rule.split(torch.ones(8))[0].tolist() == [1.0] * 8
+
+
+def test_linear_layers_are_those_with_a_matrix():
+    assert linear_layers() == [
+        *(f"self_attn.{name}_proj" for name in "qkvo"),
+        *(f"mlp.{name}_proj" for name in ("gate", "up", "down")),
+    ]
 
 
 def test_a_router_is_whole_everywhere():

@@ -43,7 +43,7 @@ def test_a_device_that_is_not_there_is_refused(make_model, make_trainer, monkeyp
     [
         ({"recompute_granularity": "full"}, "recomputes on CUDA devices alone"),
         ({"recompute_granularitty": "full"}, "did you mean recompute_granularity"),
-        ({"fp8": "hybrid", "fp8_param": "yes"}, "fp8_param: 'yes' does not fit"),
+        ({"fp8_param": "yes"}, "fp8_param: 'yes' does not fit"),
         ({"fp8_param": True}, "Megatron refuses these options"),
         ({"cpu_offloading": True, "cpu_offloading_num_layers": 1}, "Megatron refuses .* TE is not"),
     ],

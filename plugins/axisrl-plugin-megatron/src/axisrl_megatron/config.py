@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from axisrl.config.lora import LoraOptions
 from axisrl.config.training import TrainingOptions
@@ -22,7 +22,11 @@ _BALANCE = (
 )
 _DROPS = "a token whose experts are full would be scored by another model than it was sampled from"
 _GRAPHS = "packed batches have unequal lengths, and a graph has one"
-_ONE_BY_ONE = "experts are computed one by one; together they need Transformer Engine"
+_EXPERTS = (
+    "it follows from trainer.transformer_impl, whose experts are computed together or one by one"
+)
+_LENGTHS = "its products take multiples of 16 tokens, and packed batches have any number"
+_BUFFERS = "its buffers have one size, and packed batches have many"
 OWNED = {
     "tensor_model_parallel_size": "it is trainer.tensor",
     "pipeline_model_parallel_size": "it is trainer.pipeline",
@@ -104,8 +108,14 @@ OWNED = {
     "moe_token_dispatcher_type": "batches of unequal length need Megatron's alltoall",
     "moe_enable_routing_replay": "it is rollout.routing",
     "moe_router_fusion": "a fused router could not choose what rollout.routing kept",
-    "moe_grouped_gemm": _ONE_BY_ONE,
-    "moe_use_legacy_grouped_gemm": _ONE_BY_ONE,
+    "transformer_impl": "it is trainer.transformer_impl",
+    "use_transformer_engine_op_fuser": "trainer.transformer_impl has no such layers",
+    "moe_grouped_gemm": _EXPERTS,
+    "moe_use_legacy_grouped_gemm": _EXPERTS,
+    "fp8": _LENGTHS,
+    "fp4": _LENGTHS,
+    "tp_comm_overlap": _BUFFERS,
+    "delay_wgrad_compute": _SCHEDULE,
     "mtp_num_layers": _OTHER,
     "enable_cuda_graph": _GRAPHS,
     "external_cuda_graph": _GRAPHS,
@@ -144,6 +154,10 @@ class MegatronConfig(TrainingOptions):
     They are among those that share layers or batches."""
     expert_tensor: int = 1
     """Ranks that share each of those experts."""
+    transformer_impl: Literal["local", "transformer_engine"] = "local"
+    """Whose layers: Megatron's own, or those of Transformer Engine, which must be installed, on a
+    GPU: fused norms, and products of a mixture's experts all at once. Weights, checkpoints and
+    attention are the same with either, numbers as nearly as kernels differ."""
     attention: str = "axisrl_megatron.attention:RowAttention"
     """The core attention of every layer, ``module:class``: what stands in Megatron's layer spec."""
     lora: LoraOptions | None = None

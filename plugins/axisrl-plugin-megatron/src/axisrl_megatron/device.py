@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from axisrl.errors import ConfigError, EnvironmentProblem
+from axisrl_megatron.doctor import ENGINE_INSTALL
 from axisrl_megatron.layout import Layout
 
 
@@ -61,3 +62,22 @@ def check_device(layout: Layout, device: torch.device) -> None:
         "trainer.sequence: Megatron divides a layer's tokens on CUDA devices alone",
         fix="leave it out on a CPU",
     )
+
+
+def check_layers(implementation: str, device: torch.device) -> None:
+    """Raise ``ConfigError`` where the layers of ``trainer.transformer_impl`` cannot be made."""
+    from megatron.core.extensions.transformer_engine import HAVE_TE
+
+    option = f"trainer.transformer_impl {implementation}"
+    if implementation == "local":
+        return
+    if not HAVE_TE:
+        raise ConfigError(
+            f"{option}: Transformer Engine is not installed, or torch cannot load it",
+            fix=f"{ENGINE_INSTALL}; or leave it out (`axisrl doctor megatron` tells more)",
+        )
+    if not is_megatrons(device):
+        raise ConfigError(
+            f"{option}: it computes on CUDA devices alone, and the model is on {device}",
+            fix="leave it out, or train on a GPU",
+        )

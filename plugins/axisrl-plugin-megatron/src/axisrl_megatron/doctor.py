@@ -14,13 +14,20 @@ from packaging.specifiers import SpecifierSet
 from axisrl.plugins import Finding
 
 SUPPORTED = SpecifierSet(">=0.16.1,<0.17")
+ENGINES = SpecifierSet(">=2.9.0a0,<2.12")
+"""Transformer Engines that this Megatron-core says it is made for."""
 _VARLEN = "nn/attention/varlen.py"
 _INSTALL = "pip install 'axisrl-plugin-megatron[megatron]'"
+ENGINE_INSTALL = (
+    "pip install --no-build-isolation 'transformer-engine[pytorch,core_cu13]>=2.9,<2.12' "
+    "(core_cu12 for CUDA 12), which compiles against the torch that is there"
+)
 
 
 def stack() -> Iterable[Finding]:
-    """Megatron-core, and what torch lacks that it is used with."""
+    """Megatron-core, and what torch and others lack that it is used with."""
     yield _megatron()
+    yield _engine()
     yield _varlen()
 
 
@@ -40,6 +47,29 @@ def _megatron() -> Finding:
             fix=_INSTALL,
         )
     return Finding(name=name, state="ok", found=version)
+
+
+def _engine() -> Finding:
+    """Transformer Engine, of whose three distributions torch's part is compiled where it is
+    installed, and may be missing beside the others."""
+    name, option = "transformer-engine", "trainer.transformer_impl: transformer_engine"
+    lacks = "layers are Megatron's own: norms are not fused, a mixture's experts run one by one"
+    try:
+        version = metadata.version(name)
+        metadata.version("transformer-engine-torch")
+    except metadata.PackageNotFoundError:
+        return Finding(
+            name=name, state="missing", cost=f"{option} cannot be used; {lacks}", fix=ENGINE_INSTALL
+        )
+    if not ENGINES.contains(version, prereleases=True):
+        return Finding(
+            name=name,
+            state="broken",
+            found=f"{version}, and Megatron-core {SUPPORTED} is made for {ENGINES}",
+            cost=f"{option} may not start",
+            fix=ENGINE_INSTALL,
+        )
+    return Finding(name=name, state="ok", found=f"{version}; {option} takes its layers")
 
 
 def _varlen() -> Finding:

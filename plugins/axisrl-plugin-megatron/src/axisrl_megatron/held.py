@@ -34,7 +34,7 @@ from axisrl.protocols import ReadExperts
 from axisrl.types import AdapterMeta, ModelSpec, PackedBatch
 from axisrl_megatron.arguments import checked
 from axisrl_megatron.config import MegatronConfig
-from axisrl_megatron.device import check_device, device_of
+from axisrl_megatron.device import check_device, check_layers, device_of
 from axisrl_megatron.families import (
     architecture,
     head_size,
@@ -101,6 +101,7 @@ class HeldModel:
 
         from axisrl_megatron.mixture import dispatch
         from axisrl_megatron.net import PackedNet
+        from axisrl_megatron.specs import LayerKind
 
         dtype, layout = _DTYPES[self.spec.dtype], self.mesh.layout
         given = checked(self._config.megatron, TransformerConfig, "trainer.megatron")
@@ -110,7 +111,9 @@ class HeldModel:
                 fix="leave it out on a CPU",
             )
         check_device(layout, self.device)
+        check_layers(self._config.transformer_impl, self.device)
         options = {
+            **self._layers(),
             "bf16": dtype == torch.bfloat16,
             "params_dtype": dtype,
             "hidden_dropout": 0.0,
@@ -132,10 +135,11 @@ class HeldModel:
         }
         tokens = layout.padded(self._hf.vocab_size)
         chunks = layout.chunks(self.mesh.place.stage)
-        common = {"attention": self._config.attention, "head": self.spec.head}
+        kind = LayerKind(self._config.attention, adapted=self._config.lora is not None)
         try:
             made = TransformerConfig(**options)
-            nets = [PackedNet(made, self._hf, tokens, chunk=chunk, **common) for chunk in chunks]
+            make = partial(PackedNet, made, self._hf, tokens, kind=kind, head=self.spec.head)
+            nets = [make(chunk=chunk) for chunk in chunks]
         except (AssertionError, ValueError) as problem:  # Megatron raises both for bad options
             raise ConfigError(
                 f"trainer.megatron: Megatron refuses these options: {problem}",
@@ -146,6 +150,14 @@ class HeldModel:
             if net.score is not None:
                 net.score.float()
         return nets
+
+    def _layers(self) -> dict[str, Any]:
+        """Options of ``TransformerConfig``: whose layers, and whether experts are one of them."""
+        engine = self._config.transformer_impl == "transformer_engine"
+        return {
+            "transformer_impl": self._config.transformer_impl,
+            "moe_grouped_gemm": engine and self._shape.experts > 0,
+        }
 
     def _adapt(self, seed: int) -> Adapter | None:
         from axisrl_megatron.lora import add_adapter

@@ -9,7 +9,7 @@
 3. A starts random, drawn by the name of its layer, so that no layout changes it; B at 0: the first
    policy is the base model, which gets no gradient.
 
-The layer spec (:mod:`axisrl_megatron.net`) names these classes; without :func:`add_adapter` they
+Layer specs (:mod:`axisrl_megatron.specs`) name these classes; without :func:`add_adapter` they
 do what Megatron's do. Weights that have an adapter added are :mod:`axisrl.ops.low_rank`'s.
 
 Shapes: ``N`` tokens, of one rank; ``R`` the adapter's rank.
@@ -31,7 +31,7 @@ from megatron.core.tensor_parallel import (
     reduce_from_tensor_model_parallel_region,
     reduce_scatter_to_sequence_parallel_region,
 )
-from megatron.core.utils import get_pg_rank
+from megatron.core.utils import get_pg_rank, get_pg_size
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
@@ -59,9 +59,13 @@ class Factors(nn.Module):
         return linear(hidden_N1R, self.B) * self.scale
 
 
-class AdaptedColumn(ColumnParallelLinear):  # type: ignore[misc]
-    """Each rank has some of the outputs: of one Hugging Face layer, or of several side by side."""
+class ColumnAdapters(nn.Module):
+    """Beside a class of Megatron's whose ranks have some of the outputs each: of one Hugging Face
+    layer, or of several side by side."""
 
+    weight: Tensor
+    sequence_parallel: bool
+    tp_group: Any
     widths: Mapping[str, int]
     """Outputs that are here, by layer, with an adapter or without."""
     groups: int
@@ -71,6 +75,11 @@ class AdaptedColumn(ColumnParallelLinear):  # type: ignore[misc]
         """As Megatron's."""
         super().__init__(*given, **options)
         self.adapters = cast("Mapping[str, Factors]", nn.ModuleDict())
+
+    @property
+    def inputs(self) -> int:
+        """Of the whole layer."""
+        return self.weight.shape[1]
 
     def adapt(self, rule: Rule, groups: int, drawn: Mapping[str, Tensor], scale: float) -> None:
         """Give those layers an adapter, by their last names, whose A is ``drawn``."""
@@ -83,14 +92,9 @@ class AdaptedColumn(ColumnParallelLinear):  # type: ignore[misc]
         for factors in made.values():  # its gradient is of this rank's tokens: Megatron's mark
             factors.A.sequence_parallel = self.sequence_parallel  # type: ignore[attr-defined]
 
-    def forward(
-        self,
-        input_: Tensor,
-        weight: Tensor | None = None,
-        runtime_gather_output: bool | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, input_: Tensor, *given: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
         """See Megatron's."""
-        output, bias = super().forward(input_, weight, runtime_gather_output)
+        output, bias = super().forward(input_, *given, **options)
         if len(self.adapters):
             output = output + self._added(input_)
         return output, bias
@@ -115,26 +119,36 @@ class AdaptedColumn(ColumnParallelLinear):  # type: ignore[misc]
         return torch.cat(grouped, dim=-1).flatten(-2)
 
 
-class AdaptedRow(RowParallelLinear):  # type: ignore[misc]
-    """Each rank has some of the inputs; outputs are summed over the ranks."""
+class RowAdapters(nn.Module):
+    """Beside a class of Megatron's whose ranks have some of the inputs each; outputs are summed
+    over the ranks."""
+
+    weight: Tensor
+    sequence_parallel: bool
+    tp_group: Any
 
     def __init__(self, *given: Any, **options: Any) -> None:
         """As Megatron's."""
         super().__init__(*given, **options)
         self.adapters = cast("Mapping[str, Factors]", nn.ModuleDict())
 
+    @property
+    def inputs(self) -> int:
+        """Of the whole layer."""
+        return self.weight.shape[1] * int(get_pg_size(self.tp_group))
+
     def adapt(self, rule: Rule, groups: int, drawn: Mapping[str, Tensor], scale: float) -> None:
         """Give the layer an adapter whose A is ``drawn``, of the whole input."""
-        width = self.input_size_per_partition
+        width = self.weight.shape[1]
         start = width * get_pg_rank(self.tp_group)
         ((name, a),) = drawn.items()
         factors = Factors(self.weight.detach(), a[:, start : start + width], scale)
         factors.B.sequence_parallel = self.sequence_parallel  # type: ignore[attr-defined]
         self.adapters = cast("Mapping[str, Factors]", nn.ModuleDict({name: factors}))
 
-    def forward(self, input_: Tensor) -> tuple[Tensor, Tensor | None]:
+    def forward(self, input_: Tensor, *given: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
         """See Megatron's."""
-        output, bias = super().forward(input_)
+        output, bias = super().forward(input_, *given, **options)
         for factors in self.adapters.values():
             hidden = linear(input_, factors.A)
             if self.sequence_parallel:
@@ -143,6 +157,14 @@ class AdaptedRow(RowParallelLinear):  # type: ignore[misc]
                 hidden = reduce_from_tensor_model_parallel_region(hidden, group=self.tp_group)
             output = output + factors.output(hidden)
         return output, bias
+
+
+class AdaptedColumn(ColumnAdapters, ColumnParallelLinear):  # type: ignore[misc]
+    """Megatron's own linear layer of which each rank has some of the outputs."""
+
+
+class AdaptedRow(RowAdapters, RowParallelLinear):  # type: ignore[misc]
+    """Megatron's own linear layer of which each rank has some of the inputs."""
 
 
 class Adapter:
@@ -192,13 +214,13 @@ def add_adapter(
     for net in nets:
         net.requires_grad_(False)
         for name, module in net.named_modules():
-            if isinstance(module, AdaptedColumn | AdaptedRow):
+            if isinstance(module, ColumnAdapters | RowAdapters):
                 adapted[net.whole_name(name)] = module
     rules = {name: rule(f"{name}.weight") for name in adapted}
     targets = options.chosen(_linear(sparse))
     adapter = Adapter(options, targets)
     for name, module in adapted.items():
-        shape = (options.rank, module.input_size)
+        shape = (options.rank, module.inputs)
         drawn = {
             _leaf(found): _drawn(found, shape, seed)
             for found in rules[name].names

@@ -5,7 +5,8 @@
    on a CUDA device only.
 2. It may be a part of the model: a run of its layers, of which the first takes tokens and the
    others hidden states (:class:`axisrl_megatron.layout.Chunk`).
-3. Layers follow Megatron's local layer spec, with the core attention that the options name.
+3. Layers follow Megatron's layer specs, with the core attention that the options name
+   (:mod:`axisrl_megatron.specs`).
 4. Positions are rotated by what the batch says they are, token by token.
 
 It loads no weights and computes no loss.
@@ -15,7 +16,6 @@ Shapes: ``N`` tokens, ``H`` hidden size, ``D`` head size.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,34 +23,24 @@ import torch
 from megatron.core.enums import ModelType
 from megatron.core.models.common.embeddings.language_model_embedding import LanguageModelEmbedding
 from megatron.core.models.common.language_module.language_module import LanguageModule
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.tensor_parallel import (
     ColumnParallelLinear,
     copy_to_tensor_model_parallel_region,
     gather_from_sequence_parallel_region,
 )
 from megatron.core.transformer import TransformerConfig
-from megatron.core.transformer.spec_utils import ModuleSpec
-from megatron.core.transformer.transformer_block import (
-    TransformerBlock,
-    TransformerBlockSubmodules,
-    get_num_layers_to_build,
-)
+from megatron.core.transformer.transformer_block import TransformerBlock, get_num_layers_to_build
 from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
 from torch import Tensor, nn
 
-from axisrl.errors import ConfigError
 from axisrl.protocols import ReadExperts
 from axisrl.types import PackedBatch
-from axisrl_megatron.attention import CoreAttention
 from axisrl_megatron.families import inverse_frequencies, sparse_layers
 from axisrl_megatron.layout import Chunk
-from axisrl_megatron.lora import AdaptedColumn, AdaptedRow
-from axisrl_megatron.mixture import Layer, Router
-from axisrl_megatron.norm import Norm
 from axisrl_megatron.portion import Portion
 from axisrl_megatron.replay import Replay
 from axisrl_megatron.rules import LAYERS, OUTPUT
+from axisrl_megatron.specs import LayerKind, block_spec
 
 
 class PackedNet(LanguageModule):  # type: ignore[misc]
@@ -63,7 +53,7 @@ class PackedNet(LanguageModule):  # type: ignore[misc]
         hf_config: Any,
         vocabulary: int,
         *,
-        attention: str,
+        kind: LayerKind,
         head: str,
         chunk: Chunk,
     ) -> None:
@@ -87,7 +77,7 @@ class PackedNet(LanguageModule):  # type: ignore[misc]
             )
         self.decoder = TransformerBlock(
             config=config,
-            spec=block_spec(config, attention, layers),
+            spec=block_spec(config, kind, layers),
             pre_process=chunk.first,
             post_process=chunk.last,
             vp_stage=chunk.virtual,
@@ -180,58 +170,6 @@ class PackedNet(LanguageModule):  # type: ignore[misc]
         """Angles (N, 1, 1, D), float32."""
         angles = positions_N[:, None].float() * self._frequencies
         return torch.cat((angles, angles), dim=-1)[:, None, None]
-
-
-def block_spec(
-    config: TransformerConfig, attention: str, sparse: Sequence[bool]
-) -> TransformerBlockSubmodules:
-    """Megatron's local layers with the core attention ``module:class``; ``sparse`` says which are
-    mixtures of experts.
-
-    Raises ``ConfigError`` when there is no such class.
-    """
-    core = _class_of(attention)
-    if config.context_parallel_size > 1 and not issubclass(core, CoreAttention):
-        raise ConfigError(
-            f"trainer.attention {attention} would see the tokens of its own rank alone",
-            fix="derive it from axisrl_megatron.attention:CoreAttention, or leave out "
-            "trainer.context",
-        )
-    kinds = {kind: _layer_spec(config, core, sparse=kind) for kind in set(sparse)}
-    return TransformerBlockSubmodules(layer_specs=[kinds[kind] for kind in sparse], layer_norm=Norm)
-
-
-def _layer_spec(config: TransformerConfig, core: type, *, sparse: bool) -> ModuleSpec:
-    spec = get_gpt_layer_local_spec(
-        num_experts=config.num_moe_experts if sparse else None,
-        qk_layernorm=config.qk_layernorm,
-        normalization=config.normalization,
-    )
-    layer = spec.submodules
-    layer.input_layernorm = layer.pre_mlp_layernorm = Norm
-    heads = layer.self_attention.submodules
-    heads.core_attention = core
-    heads.linear_qkv, heads.linear_proj = AdaptedColumn, AdaptedRow
-    if config.qk_layernorm:
-        heads.q_layernorm = heads.k_layernorm = Norm
-    feed = layer.mlp.submodules
-    if sparse:
-        feed.router, spec.module = Router, Layer
-    else:
-        feed.linear_fc1, feed.linear_fc2 = AdaptedColumn, AdaptedRow
-    return spec
-
-
-def _class_of(attention: str) -> type:
-    module, _, name = attention.partition(":")
-    try:
-        found: type = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as problem:
-        raise ConfigError(
-            f"trainer.attention {attention!r} cannot be imported: {problem}",
-            fix="name a class as module:class",
-        ) from problem
-    return found
 
 
 def _output_layer(config: TransformerConfig, vocabulary: int, tied: bool) -> ColumnParallelLinear:

@@ -2,7 +2,9 @@
 
 1. A rank's part of a parameter is made of the same part of each Hugging Face tensor: Megatron
    divides query, key and value by heads, gate and up by columns.
-2. Names are those of Megatron's local layer spec, counted over all layers.
+2. Names are those of Megatron's layer specs, counted over all layers: its own layers', and
+   Transformer Engine's, which may have a norm inside the linear layer after it, and have all
+   experts of a rank in one layer.
 
 It moves nothing between ranks and reads no file.
 """
@@ -53,6 +55,7 @@ class Rule:
 
 
 LAYERS = "decoder.layers."
+_QKV = ("self_attention.linear_qkv.weight", "self_attention.linear_qkv.bias")
 EMBEDDING = "embedding.word_embeddings.weight"
 OUTPUT = "output_layer.weight"
 _WHOLE = {
@@ -64,6 +67,7 @@ _WHOLE = {
 }
 _LAYER = {
     "input_layernorm.weight": (("input_layernorm.weight",), None),
+    "self_attention.linear_qkv.layer_norm_weight": (("input_layernorm.weight",), None),
     "self_attention.linear_qkv.weight": (
         ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"),
         0,
@@ -76,6 +80,7 @@ _LAYER = {
     "self_attention.k_layernorm.weight": (("self_attn.k_norm.weight",), None),
     "self_attention.linear_proj.weight": (("self_attn.o_proj.weight",), 1),
     "pre_mlp_layernorm.weight": (("post_attention_layernorm.weight",), None),
+    "mlp.linear_fc1.layer_norm_weight": (("post_attention_layernorm.weight",), None),
     "mlp.linear_fc1.weight": (("mlp.gate_proj.weight", "mlp.up_proj.weight"), 0),
     "mlp.linear_fc2.weight": (("mlp.down_proj.weight",), 1),
     "mlp.router.weight": (("mlp.gate.weight",), None),
@@ -94,18 +99,22 @@ def rule_of(parameter: str, head_size: int, first_expert: int = 0) -> Rule:
         return _factor(parameter, head_size)
     number, _, rest = parameter.removeprefix(LAYERS).partition(".")
     if rest.startswith(_EXPERTS):
-        return _expert_rule(number, rest.removeprefix(_EXPERTS + _LOCAL), first_expert)
+        return _expert_rule(number, rest.removeprefix(_EXPERTS), first_expert)
     names, axis = _LAYER[rest]
     return Rule(
         names=tuple(f"model.layers.{number}.{name}" for name in names),
         axis=axis,
-        head_size=head_size if "linear_qkv" in rest else 0,
+        head_size=head_size if rest in _QKV else 0,
         per_head=rest in ("self_attention.q_layernorm.weight", "self_attention.k_layernorm.weight"),
     )
 
 
 def _expert_rule(layer: str, parameter: str, first: int) -> Rule:
-    number, _, rest = parameter.partition(".")
+    if parameter.startswith(_LOCAL):
+        number, _, rest = parameter.removeprefix(_LOCAL).partition(".")
+    else:  # all of a rank's in one layer, as linear_fc1.weight3
+        linear, _, number = parameter.partition(".weight")
+        rest = f"{linear}.weight"
     names, axis = _LAYER[f"mlp.{rest}"]
     folder = f"model.layers.{layer}.mlp.experts.{first + int(number)}"
     return Rule(
@@ -132,5 +141,5 @@ def linear_layers() -> list[str]:
         name.removesuffix(".weight")
         for parameter, (names, _) in _LAYER.items()
         for name in names
-        if ".linear_" in parameter and name.endswith(".weight")
+        if ".linear_" in parameter and parameter.endswith(".weight")
     ]

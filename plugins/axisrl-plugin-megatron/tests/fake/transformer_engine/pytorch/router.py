@@ -1,0 +1,3 @@
+"""Fused routers, which nothing here asks for."""
+
+fused_compute_score_for_moe_aux_loss = fused_moe_aux_loss = fused_topk_with_score_function = None
