@@ -524,7 +524,8 @@ class BuildContext:
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger("axisrl"))
     clock: Callable[[], float] = time.monotonic
     services: Mapping[str, Any] = field(default_factory=dict)
-    """Named services of the run; ``model`` (:class:`ModelSpec`) is always there inside a run."""
+    """Named services of the run; ``model`` (:class:`ModelSpec`) is always there inside a run.
+    ``tokenizer`` is read when it is first asked for: ask in the constructor, no deadline runs."""
 
     def rng(self, *names: str | int) -> np.random.Generator:
         """A generator of its own for each name, from the run's seed."""

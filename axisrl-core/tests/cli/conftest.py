@@ -15,10 +15,11 @@ from axisrl.runtime.driver import RunResult
 
 
 class Driver:
-    """Stands for the driver; ``calls`` is what it was asked to run."""
+    """Stands for the driver; ``calls`` is what it was asked to run, ``plugins`` with which."""
 
     def __init__(self) -> None:
         self.calls: list = []
+        self.plugins: list = []
         self.checkpoints = ["step-000002"]
         self.outcome = "completed"
 
@@ -28,8 +29,10 @@ class Driver:
             shutil.rmtree(options.run_dir)
         if not options.resume or options.allow_drift:
             write_config(loaded, options.run_dir)
-        manifest = json.dumps({"recipe": loaded.recipe, "state": self.outcome})
-        (options.run_dir / "manifest.json").write_text(manifest)
+        plugins = manager.manifest().to_dict()
+        self.plugins.append(plugins)
+        manifest = {"recipe": loaded.recipe, "state": self.outcome, "plugins": plugins}
+        (options.run_dir / "manifest.json").write_text(json.dumps(manifest))
         for step in self.checkpoints:
             marker = options.run_dir / "checkpoints" / step / "COMPLETE"
             marker.parent.mkdir(parents=True, exist_ok=True)

@@ -238,6 +238,17 @@ def test_allow_drift_goes_on_with_other_settings_and_says_so(run, fake, output_r
     assert read_tree(output_root / "a/config.yaml")["train"]["updates"] == 20
 
 
+def test_resume_needs_no_plugin_option_again(run, fake, tmp_path):
+    source = "from axisrl.plugins import hookimpl\n\n@hookimpl\ndef axisrl_run_started(run): ...\n"
+    (tmp_path / "watcher.py").write_text(source)
+    run("toy/base", "--name", "a", "--plugin", tmp_path / "watcher.py")
+    (tmp_path / "watcher.py").unlink()
+    assert run("--resume", "a").exit_code == 0
+    first, resumed = fake.plugins
+    assert resumed == first
+    assert "watcher" in {plugin["name"] for plugin in resumed["plugins"]}
+
+
 def test_resume_without_a_checkpoint(run, fake):
     fake.checkpoints = []
     run("toy/base", "--name", "a")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -351,3 +352,48 @@ def test_without_the_core_distribution_the_fix_is_to_install_it():
 def test_core_is_required_even_where_nothing_else_is():
     with pytest.raises(PluginError, match="axisrl-core is not installed"):
         PluginManager([]).activate([], required=False)
+
+
+def test_a_resumed_run_has_its_local_plugins_again_with_the_text_of_then(site, tmp_path):
+    path = tmp_path / "my_world.py"
+    path.write_text(FILE)
+    (site.path / "watch_it.py").write_text(OBSERVER)
+    first = PluginManager.discover(local=[path, "watch_it"])
+    first.activate_for([])
+    path.unlink()
+    resumed = PluginManager.discover(before=first.manifest())
+    resumed.activate_for([ref("my-world/world")])
+    assert resumed.manifest() == first.manifest()
+
+
+def test_a_resumed_run_takes_the_local_plugin_it_is_given(site, tmp_path):
+    path = tmp_path / "my_world.py"
+    path.write_text(FILE)
+    first = PluginManager.discover(local=[path])
+    first.activate_for([])
+    path.write_text(FILE + "# newer")
+    resumed = PluginManager.discover(local=[path], before=first.manifest())
+    resumed.activate_for([])
+    assert first.manifest().differences(resumed.manifest(), mine="then", theirs="now")
+
+
+def test_a_resumed_run_has_its_observers_again_where_they_are_installed(site):
+    site.add("watch", OBSERVER)
+    first = PluginManager.discover(local=["watch"])
+    first.activate_for([])
+    gone = replace(first.manifest().plugins[0], name="gone", distribution="axisrl-plugin-gone")
+    before = replace(first.manifest(), plugins=(*first.manifest().plugins, gone))
+    resumed = PluginManager.discover(before=before)
+    resumed.activate_for([])
+    assert resumed.manifest() == first.manifest()
+
+
+def test_a_resumed_run_may_leave_a_plugin_out(site, tmp_path):
+    path = tmp_path / "my_world.py"
+    path.write_text(FILE)
+    first = PluginManager.discover(local=[path])
+    first.activate_for([])
+    options = PluginOptions(no_plugin=("my-world",))
+    resumed = PluginManager.discover(before=first.manifest(), options=options)
+    resumed.activate_for([])
+    assert resumed.manifest().plugins == ()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from axisrl.config.schema import PlacementConfig
-from axisrl.errors import VerifierFailure
+from axisrl.errors import EnvironmentProblem, VerifierFailure
 from axisrl.runtime.calls import Call, PromptHandle
 from axisrl.runtime.judges import RewardActor, RoutedJudges, VerifierActor
 from axisrl.runtime.placement import InlinePlacement, RayPlacement
@@ -20,7 +20,7 @@ from axisrl.runtime.staff import Kind, Staff
 from axisrl.runtime.supervisor import RestartBudget, Supervisor
 from axisrl.testing.verifier import rollout_of
 from axisrl.trace import Trace
-from axisrl.types import GenerateResult, SamplingParams, Task, Verdict
+from axisrl.types import GenerateResult, ModelSpec, SamplingParams, Task, Verdict
 
 JUDGES = Path(__file__).with_name("judges.py")
 TASK = Task(id="two", data={"question": "Say 2.", "answer": "2"})
@@ -114,6 +114,21 @@ def test_an_actor_judges_in_its_own_process_with_the_environment_found_there(boo
 
     verdict = asyncio.run(work())
     assert (verdict.score, verdict.passed) == (1.0, True)
+
+
+def test_a_judge_that_asks_for_no_tokenizer_does_not_wait_for_one(boot, tmp_path):
+    without = ModelSpec(name="none", path=tmp_path / "no model")
+    actor = VerifierActor(dataclasses.replace(boot(), model=without), None, {})
+    for ask in (lambda: actor.services["tokenizer"], lambda: actor.services.get("tokenizer")):
+        with pytest.raises(EnvironmentProblem, match="no tokenizer can be read from"):
+            ask()
+
+
+def test_a_tokenizer_that_is_asked_for_is_read_once(boot):
+    actor = VerifierActor(boot(), None, {})
+    assert actor.services.get("tokenizer").encode("Say 2.")
+    assert actor.services["tokenizer"] is actor.services.get("tokenizer")
+    assert actor.services.get("another", "none") == "none"
 
 
 def test_verdicts_and_failures_of_another_process_are_those_of_this_one(local_ray, boot):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from axisrl.config.load import LoadedConfig
     from axisrl.config.modes import Mode
     from axisrl.plugins.manager import PluginManager
+    from axisrl.plugins.manifest import PluginManifest
 
 
 class _RunCommand(click.Command):
@@ -76,8 +77,8 @@ def execute(arguments: Arguments) -> int:
     from axisrl.cli.target import Target, choose_target
     from axisrl.config.load import load_run
 
-    manager = manager_of(arguments)
     target: Target = choose_target(arguments)
+    manager = manager_of(arguments, target.plugins)
     loaded = load_run(target.request, manager)
     loaded, folder = target.place(loaded)
     drift = target.check(loaded, folder)
@@ -91,13 +92,13 @@ def execute(arguments: Arguments) -> int:
     return _start(loaded, folder, manager, arguments, overwrite=overwrite)
 
 
-def manager_of(arguments: Arguments) -> PluginManager:
-    """The plugins that are there for a command line."""
+def manager_of(arguments: Arguments, before: PluginManifest | None = None) -> PluginManager:
+    """The plugins that are there for a command line, and those of the run that it resumes."""
     from axisrl.plugins.manager import PluginManager
     from axisrl.plugins.records import PluginOptions
 
     options = replace(PluginOptions.from_mapping(os.environ), no_plugin=arguments.no_plugins)
-    return PluginManager.discover(local=arguments.plugins, options=options)
+    return PluginManager.discover(local=arguments.plugins, before=before, options=options)
 
 
 def _dry_run(loaded: LoadedConfig, folder: Path, manager: PluginManager, *, write: bool) -> None:

@@ -19,6 +19,7 @@ from axisrl.config.load import RunRequest, stored_tree
 from axisrl.config.overrides import differences
 from axisrl.config.recipe import CONFIG_FILE
 from axisrl.errors import CheckpointError, ConfigError, UsageError
+from axisrl.plugins.manifest import PluginManifest
 from axisrl.runfolder import RunFolder
 
 if TYPE_CHECKING:
@@ -38,6 +39,12 @@ class Target:
     def resume(self) -> bool:
         """Whether this goes on with a run."""
         return self.arguments.resume is not None
+
+    @property
+    def plugins(self) -> PluginManifest | None:
+        """What was active in the run that is resumed."""
+        stored = RunFolder(self.folder).manifest if self.resume and self.folder else {}
+        return PluginManifest.from_dict(stored["plugins"]) if "plugins" in stored else None
 
     def place(self, loaded: LoadedConfig) -> tuple[LoadedConfig, Path]:
         """The run's folder, and the configuration with the run's name in it."""

@@ -62,10 +62,17 @@ class PluginManager(Lifecycle):
 
     @classmethod
     def discover(
-        cls, *, local: Sequence[str | Path] = (), options: PluginOptions = _NO_OPTIONS
+        cls,
+        *,
+        local: Sequence[str | Path] = (),
+        before: PluginManifest | None = None,
+        options: PluginOptions = _NO_OPTIONS,
     ) -> PluginManager:
         """What is installed, and what ``local`` (the values of ``--plugin``: installed names, files
         or modules) adds.
+
+        ``before``: what a run that is resumed had. It is asked for again, a local plugin with the
+        text of then, unless ``local`` has one of that name.
 
         Raises ``UsageError`` or ``PluginError`` for a local value or ``--no-plugin`` that means
         nothing.
@@ -77,6 +84,12 @@ class PluginManager(Lifecycle):
             if isinstance(found, PluginRecord):
                 records.append(found)
             requested.append(found if isinstance(found, str) else found.name)
+        for entry in before.plugins if before else ():
+            here = any(record.name == entry.name for record in records)
+            if not here and not entry.distribution:
+                records.append(_local_record(entry))
+            if here or not entry.distribution:
+                requested.append(entry.name)
         return cls(records, requested=requested, options=options)
 
     @classmethod

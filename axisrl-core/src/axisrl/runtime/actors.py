@@ -68,7 +68,18 @@ class ActorHandle(Protocol):
 class Services(dict[str, Any]):
     """What components find in ``BuildContext.services``; one that is missing is told by name."""
 
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.late: dict[str, Callable[[], Any]] = {}
+        """Gives one that is made when it is first asked for: not every component needs it."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As of any mapping, of the late ones too."""
+        return self[name] if name in self or name in self.late else default
+
     def __missing__(self, name: str) -> Any:
+        if name in self.late:
+            return self.setdefault(name, self.late[name]())
         raise ConfigError(
             f"a component needs the service {name!r}, and the run has none of that name",
             fix=f"add services.{name} to the configuration",

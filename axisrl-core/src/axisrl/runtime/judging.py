@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -88,8 +89,11 @@ class HeldRewards:
 
 
 def offer_judges(actor: Actor) -> None:
-    """Give what judges find in ``BuildContext.services`` to an actor that builds them."""
-    actor.services["tokenizer"] = load_tokenizer(actor.boot.model.path)
+    """Give what judges find in ``BuildContext.services`` to an actor that builds them.
+
+    The tokenizer comes late: it takes seconds and the memory of torch, and few judges need it.
+    """
+    actor.services.late["tokenizer"] = partial(load_tokenizer, actor.boot.model.path)
     actor.services["verifiers"] = tuple(actor.boot.config.verifiers)
 
 
