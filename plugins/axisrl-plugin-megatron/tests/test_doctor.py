@@ -47,12 +47,13 @@ ENGINE = "transformer-engine"
 @pytest.mark.parametrize(
     ("there", "state"),
     [
-        ({ENGINE: "2.11.0", f"{ENGINE}-torch": "2.11.0"}, "ok"),
-        ({ENGINE: "2.20.2", f"{ENGINE}-torch": "2.20.2"}, "broken"),
-        ({ENGINE: "2.11.0"}, "missing"),
+        ({ENGINE: "2.11.0+9d0b1c5"}, "ok"),
+        ({ENGINE: "2.11.0", f"{ENGINE}-cu13": "2.11.0", f"{ENGINE}-torch": "2.11.0"}, "ok"),
+        ({ENGINE: "2.11.0", f"{ENGINE}-cu13": "2.11.0"}, "missing"),
+        ({ENGINE: "2.20.2"}, "broken"),
         ({}, "missing"),
     ],
-    ids=["there", "of another version", "without torch's part", "not there"],
+    ids=["from source", "wheels", "wheels without torch's part", "another version", "not there"],
 )
 def test_transformer_engine_is_there_or_what_it_costs_is_told(look, there, state):
     finding = look(there)[ENGINE]

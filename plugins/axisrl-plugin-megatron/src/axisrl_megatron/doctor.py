@@ -31,11 +31,17 @@ def stack() -> Iterable[Finding]:
     yield _varlen()
 
 
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def _megatron() -> Finding:
     name = "megatron-core"
-    try:
-        version = metadata.version(name)
-    except metadata.PackageNotFoundError:
+    version = _version(name)
+    if version is None:
         cost = "trainer megatron/trainer cannot be used"
         return Finding(name=name, state="missing", cost=cost, fix=_INSTALL)
     if not SUPPORTED.contains(version, prereleases=True):
@@ -50,17 +56,17 @@ def _megatron() -> Finding:
 
 
 def _engine() -> Finding:
-    """Transformer Engine, of whose three distributions torch's part is compiled where it is
-    installed, and may be missing beside the others."""
+    """Transformer Engine. Beside its wheels torch's part is a distribution of its own, compiled
+    where it is installed; built from source, all is one."""
     name, option = "transformer-engine", "trainer.transformer_impl: transformer_engine"
-    lacks = "layers are Megatron's own: norms are not fused, a mixture's experts run one by one"
-    try:
-        version = metadata.version(name)
-        metadata.version("transformer-engine-torch")
-    except metadata.PackageNotFoundError:
-        return Finding(
-            name=name, state="missing", cost=f"{option} cannot be used; {lacks}", fix=ENGINE_INSTALL
+    version = _version(name)
+    wheels = any(_version(f"{name}-cu{major}") for major in (12, 13))
+    if version is None or (wheels and _version(f"{name}-torch") is None):
+        cost = (
+            f"{option} cannot be used; layers are Megatron's own: norms are not fused, a mixture's "
+            "experts run one by one"
         )
+        return Finding(name=name, state="missing", cost=cost, fix=ENGINE_INSTALL)
     if not ENGINES.contains(version, prereleases=True):
         return Finding(
             name=name,
