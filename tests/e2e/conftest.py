@@ -97,6 +97,18 @@ class Run:
         happens()
         return self._finish(command)
 
+    def until(self, reached):
+        """Start, and kill -9 once that is ``reached``; an error if the run ends before."""
+        command = self._fresh()
+        while command.poll() is None:
+            if self.steps() and reached():
+                command.kill()
+                command.wait()
+                return
+            time.sleep(0.05)
+        _, output = command.wait()
+        raise AssertionError(f"the run ended before that was reached: {output[-2000:]}")
+
     def refused(self):
         """What a run says that ends with an error."""
         code, output = self._fresh().wait()

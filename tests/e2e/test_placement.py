@@ -9,15 +9,6 @@ SMOKE = ("gsm8k/grpo-cpu", "--smoke")
 SHORT = ("train.updates=3", "eval.every=3", "checkpoint.every=0")
 
 
-def test_ray_gives_the_same_samples_and_weights_as_inline(make_run, same_run):
-    pytest.importorskip("ray")
-    inline = make_run("inline", *SHORT)
-    inline.whole()
-    ray = make_run("ray", *SHORT, "placement=ray", "rollout.workers=2")
-    ray.whole()
-    same_run(ray, inline)
-
-
 def test_two_engines_give_the_samples_and_weights_of_one(make_run, same_run):
     one = make_run("one", *SHORT)
     one.whole()
@@ -40,35 +31,26 @@ def two_machines(monkeypatch, tmp_path):
     cluster.shutdown()
 
 
-def test_engines_on_two_machines_give_the_run_of_one_process(
+def test_engines_on_two_machines_give_the_run_of_one_process_also_when_a_machine_dies(
     make_run, same_run, two_machines, tmp_path
 ):
-    short = ("train.updates=2", "eval=null", "checkpoint.every=0")
-    inline = make_run("inline", *short)
-    inline.whole()
-    there = ("placement.kind=ray", f"placement.address={two_machines.address}", "store=core/ray")
-    spread = ("placement.strategy=spread", "placement.engines=2", "plugins=[nodes]")
-    both = make_run("both", *short, *there, *spread, recipe=(*SMOKE, "--plugin", str(NODES)))
-    both.whole()
-    same_run(both, inline)
-    notes = (tmp_path / "nodes").read_text().splitlines()
-    lived = dict(note.rsplit(" ", 1) for note in notes)
-    assert {"engine 0", "engine 1", "trainer 0", "rollout 0"} < lived.keys()
-    assert lived["engine 0"] != lived["engine 1"]
-
-
-def test_a_machine_that_dies_takes_no_update_with_it(make_run, same_run, two_machines):
     short = ("train.updates=4", "eval=null", "checkpoint.every=1")
     inline = make_run("inline", *short)
     inline.whole()
     there = ("placement.kind=ray", f"placement.address={two_machines.address}", "store=core/ray")
     spread = ("placement.strategy=spread", "placement.engines=2", "rollout.workers=2")
-    run = make_run("both", *short, *there, *spread)
+    noted = (*SMOKE, "--plugin", str(NODES))
+    run = make_run("both", *short, *there, *spread, "plugins=[nodes]", recipe=noted)
+    lived = {}
 
     def lose_one():
+        notes = (tmp_path / "nodes").read_text().splitlines()
+        lived.update(note.rsplit(" ", 1) for note in notes)
         (lost,) = [node for node in two_machines.worker_nodes]
         two_machines.remove_node(lost, allow_graceful=False)
 
     output = run.whole_but(after=2, happens=lose_one)
     same_run(run, inline)
     assert "is replaced" in output or "goes back" in output
+    assert {"engine 0", "engine 1", "trainer 0", "rollout 0"} < lived.keys()
+    assert lived["engine 0"] != lived["engine 1"]

@@ -1,10 +1,11 @@
-"""Two trainer ranks on Ray: the run that one rank makes, and one that goes on bit for bit."""
+"""Two trainer ranks on Ray: the run that one rank makes; one that is killed, takes turns with its
+engine or sends its weights makes the same, bit for bit."""
 
 import pytest
 
-SHORT = ("train.updates=4", "checkpoint.every=1", "eval=null")
+SHORT = ("train.updates=3", "checkpoint.every=1", "eval=null")
 RANKS = ("placement.kind=ray", "placement.trainer_ranks=2")
-GSPO = ("loss=grpo/gspo", "train.updates_per_sync=2")
+GSPO = ("train.updates=4", "loss=grpo/gspo", "train.updates_per_sync=2")
 PPO = (
     "advantage={use: ppo/gae, gamma: 0.99, lam: 0.9}",
     "loss=ppo/ppo",
@@ -28,23 +29,45 @@ def assert_close(ranked, alone):
     assert any(not torch.equal(mine[n], theirs[n]) for n in names), "did two ranks really train?"
 
 
-@pytest.mark.parametrize("algorithm", [(), GSPO], ids=["grpo", "gspo"])
-def test_two_ranks_learn_what_one_learns(make_run, algorithm):
+@pytest.fixture(scope="module")
+def whole(make_shared_run):
+    """Two ranks of a policy and of a value model, from beginning to end."""
     pytest.importorskip("ray")
-    ranked = make_run("ranked", *SHORT, *RANKS, *algorithm)
-    alone = make_run("alone", *SHORT, *algorithm)
+    run = make_shared_run("whole", *SHORT, *RANKS, *PPO)
+    run.whole()
+    return run
+
+
+def test_two_ranks_learn_what_one_learns(make_run):
+    pytest.importorskip("ray")
+    ranked = make_run("ranked", *SHORT, *RANKS, *GSPO)
+    alone = make_run("alone", *SHORT, *GSPO)
     ranked.whole()
     alone.whole()
     assert_close(ranked, alone)
 
 
-def test_two_ranks_of_policy_and_value_model_go_on_after_a_kill(make_run, same_run):
-    pytest.importorskip("ray")
-    whole, killed = (make_run(name, *SHORT, *RANKS, *PPO) for name in ("whole", "killed"))
-    whole.whole()
-    killed.kill_after(2)
-    killed.resume()
-    same_run(killed, whole)
+def test_two_ranks_of_policy_and_value_model_learn_what_one_of_each_learns(make_run, whole):
     alone = make_run("alone", *SHORT, *PPO)
     alone.whole()
     assert_close(whole, alone)
+
+
+def test_they_go_on_after_a_kill(make_run, same_run, whole):
+    killed = make_run("killed", *SHORT, *RANKS, *PPO)
+    killed.kill_after(2)
+    killed.resume()
+    same_run(killed, whole)
+
+
+def test_they_take_turns_with_one_engine(make_run, same_run, whole):
+    colocated = make_run("colocated", *SHORT, *RANKS, *PPO, "placement.colocate=true")
+    colocated.whole()
+    same_run(colocated, whole)
+
+
+def test_they_send_two_engines_what_one_of_them_writes_to_a_file(make_run, same_run, whole):
+    sent = ("trainer.transport=nccl", "placement.engines=2")
+    run = make_run("sent", *SHORT, *RANKS, *PPO, *sent)
+    run.whole()
+    same_run(run, whole)

@@ -35,6 +35,14 @@ def axisrl_rollout_finished(event):
 '''
 
 
+@pytest.fixture(scope="module")
+def inline(make_shared_run):
+    """The run that nobody killed."""
+    run = make_shared_run("inline", *SHORT)
+    run.whole()
+    return run
+
+
 @pytest.fixture
 def killed(make_run, tmp_path):
     """A run on Ray of which ``kills`` (signal, actor, rollout) are hit once that rollout is
@@ -52,10 +60,8 @@ def killed(make_run, tmp_path):
 
 
 def test_a_run_whose_every_process_is_killed_once_is_the_run_without_deaths(
-    make_run, same_run, killed
+    inline, same_run, killed
 ):
-    inline = make_run("inline", *SHORT)
-    inline.whole()
     run = killed(
         [
             (signal.SIGKILL, "engine 0", "train-000002-000"),
@@ -75,10 +81,8 @@ def test_a_run_whose_every_process_is_killed_once_is_the_run_without_deaths(
 
 
 def test_an_engine_that_is_killed_gets_the_weights_that_were_sent_to_the_others(
-    make_run, same_run, killed
+    inline, same_run, killed
 ):
-    inline = make_run("inline", *SHORT)
-    inline.whole()
     sent = ("trainer.transport=nccl", "placement.engines=2")
     run = killed([(signal.SIGKILL, "engine 1", "train-000010-000")], *sent)
     output = run.whole()
@@ -88,10 +92,8 @@ def test_an_engine_that_is_killed_gets_the_weights_that_were_sent_to_the_others(
 
 
 def test_processes_that_stop_answering_are_ended_and_the_run_goes_on(
-    make_run, same_run, killed, tmp_path
+    inline, same_run, killed, tmp_path
 ):
-    inline = make_run("inline", *SHORT)
-    inline.whole()
     run = killed(
         [
             (signal.SIGSTOP, "engine 0", "train-000002-000"),
