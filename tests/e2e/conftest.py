@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from axisrl.cli import INTERRUPTED
+
 SMOKE = ("gsm8k/grpo-cpu", "--smoke")
 LIMIT_S = 300
 
@@ -58,6 +60,10 @@ class Command:
     def kill(self):
         os.kill(self._pid, signal.SIGKILL)
 
+    def stop(self):
+        if self.poll() is None:
+            os.kill(self._pid, signal.SIGTERM)
+
     def wait(self):
         """Exit code (negative: the signal that ended it) and everything it wrote."""
         deadline = time.monotonic() + LIMIT_S
@@ -98,16 +104,13 @@ class Run:
         return self._finish(command)
 
     def until(self, reached):
-        """Start, and kill -9 once that is ``reached``; an error if the run ends before."""
+        """Start, and stop as a user would once that is ``reached``."""
         command = self._fresh()
-        while command.poll() is None:
-            if self.steps() and reached():
-                command.kill()
-                command.wait()
-                return
+        while command.poll() is None and not (self.steps() and reached()):
             time.sleep(0.05)
-        _, output = command.wait()
-        raise AssertionError(f"the run ended before that was reached: {output[-2000:]}")
+        command.stop()
+        code, output = command.wait()
+        assert code == INTERRUPTED, f"it was not reached before the end: {output[-2000:]}"
 
     def refused(self):
         """What a run says that ends with an error."""
