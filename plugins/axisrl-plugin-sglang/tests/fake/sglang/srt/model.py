@@ -1,4 +1,4 @@
-"""A small Llama in plain torch whose parameters are fused as SGLang fuses them."""
+"""A small Llama or Qwen3 mixture in plain torch whose parameters are fused as SGLang fuses them."""
 
 import json
 import re
@@ -9,15 +9,14 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
 
-FUSED = {
-    "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
-}
-LAYER = re.compile(r"(model\.layers\.\d+\.)(.*)(\.weight)")
+FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+LAYER = re.compile(r"(model\.layers\.\d+\.(?:.*\.)?)(.*)(\.weight)")
 
 
 class FusedModel(nn.Module):
-    """``load_weights`` takes Hugging Face names; ``logits`` runs the model on what is held."""
+    """``load_weights`` takes Hugging Face names; ``logits`` runs the model on what is held. The
+    experts of a mixture are chosen by :func:`experts`, not by its router: who computes the same
+    must have been told of them."""
 
     def __init__(self, path, dtype, override="{}"):
         super().__init__()
@@ -61,14 +60,15 @@ class FusedModel(nn.Module):
         if adapter is not None:
             self._adapt(held, *adapter)
         x = held["model.embed_tokens.weight"][torch.tensor(ids)]
+        chosen = experts(ids, config) if "num_experts_per_tok" in config else None
         for number in range(config["num_hidden_layers"]):
-            layer = {
-                name.removeprefix(f"model.layers.{number}."): value
-                for name, value in held.items()
-                if name.startswith(f"model.layers.{number}.")
-            }
+            layer = under(f"model.layers.{number}.", held)
             x = x + self._attention(self._norm(x, layer["input_layernorm.weight"]), layer)
-            x = x + mlp(self._norm(x, layer["post_attention_layernorm.weight"]), layer)
+            normed = self._norm(x, layer["post_attention_layernorm.weight"])
+            if "mlp.gate.weight" in layer:
+                x = x + mixture(normed, layer, chosen[:, number].long())
+            else:
+                x = x + mlp(normed, under("mlp.", layer))
         last = self._norm(x[-1], held["model.norm.weight"])
         return (held["model.embed_tokens.weight"] @ last).float()
 
@@ -95,9 +95,12 @@ class FusedModel(nn.Module):
     def _attention(self, x, layer):
         config = self._config
         heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
-        size = config["hidden_size"] // heads
+        size = config.get("head_dim") or config["hidden_size"] // heads
         qkv = functional.linear(x, layer["self_attn.qkv_proj.weight"]).view(len(x), -1, size)
         q, k, v = qkv.split([heads, groups, groups], dim=1)
+        if "self_attn.q_norm.weight" in layer:
+            q = self._norm(q, layer["self_attn.q_norm.weight"])
+            k = self._norm(k, layer["self_attn.k_norm.weight"])
         theta = config.get("rope_theta") or config["rope_parameters"]["rope_theta"]
         q, k = (rotated(each.transpose(0, 1), theta) for each in (q, k))
         repeat = heads // groups
@@ -112,9 +115,36 @@ class FusedModel(nn.Module):
         )
 
 
+def under(prefix, held):
+    """What has the prefix, without it."""
+    return {name.removeprefix(prefix): held[name] for name in held if name.startswith(prefix)}
+
+
 def mlp(x, layer):
-    gate, up = functional.linear(x, layer["mlp.gate_up_proj.weight"]).chunk(2, -1)
-    return functional.linear(functional.silu(gate) * up, layer["mlp.down_proj.weight"])
+    gate, up = functional.linear(x, layer["gate_up_proj.weight"]).chunk(2, -1)
+    return functional.linear(functional.silu(gate) * up, layer["down_proj.weight"])
+
+
+def mixture(x, layer, chosen):
+    """Of the experts ``chosen`` (tokens, top_k), weighted as the router does."""
+    probs = functional.linear(x, layer["mlp.gate.weight"]).softmax(-1)
+    weights = probs.gather(1, chosen)
+    weights = weights / weights.sum(-1, keepdim=True)
+    total = torch.zeros_like(x)
+    for number in range(probs.shape[1]):
+        share = (weights * (chosen == number)).sum(-1, keepdim=True)
+        total = total + share * mlp(x, under(f"mlp.experts.{number}.", layer))
+    return total
+
+
+def experts(ids, config):
+    """int32 (tokens, layers, top_k): each token's depend on all before it."""
+    layers, top_k = config["num_hidden_layers"], config["num_experts_per_tok"]
+    places = torch.arange(1, len(ids) + 1)
+    running = (torch.tensor(ids) * places).cumsum(0)[:, None, None]
+    first = running * (2 * torch.arange(layers)[:, None] + 1)
+    count = config.get("num_experts") or config["num_local_experts"]
+    return ((first + torch.arange(top_k)) % count).int()
 
 
 def rotated(x, theta):

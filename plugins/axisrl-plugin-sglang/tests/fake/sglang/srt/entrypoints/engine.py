@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import torch
 from safetensors.torch import load_file
 from sglang.srt.managers.io_struct import FlushCacheReqOutput, LoRAUpdateOutput
-from sglang.srt.model import FusedModel
+from sglang.srt.model import FusedModel, experts
 from sglang.srt.server_args import ServerArgs
 
 
@@ -295,15 +295,6 @@ def shared(left, right):
     """Length of the common beginning."""
     pairs = zip(left, right, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(left), len(right)))
-
-
-def experts(ids, config):
-    """int32 (tokens, layers, top_k): each token's depend on all before it."""
-    layers, top_k = config["num_hidden_layers"], config["num_experts_per_tok"]
-    places = torch.arange(1, len(ids) + 1)
-    running = (torch.tensor(ids) * places).cumsum(0)[:, None, None]
-    factors = 2 * torch.arange(layers * top_k).view(layers, top_k) + 1
-    return (running * factors % config["num_experts"]).int()
 
 
 def masked(logprobs, params):
