@@ -92,6 +92,20 @@ def test_what_a_killed_worker_put_stays_until_its_owner_is_released(store, tmp_p
         asyncio.run(store.get(second))
 
 
+def test_what_a_killed_worker_had_begun_to_write_is_released_with_the_rest(
+    store, tmp_path, monkeypatch
+):
+    def killed(draft, whole):
+        raise KeyboardInterrupt  # nothing after it is done, as of a process that is killed
+
+    monkeypatch.setattr(os, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(store.put(np.ones(3), owner="worker-1"))
+    assert len(list(folder_of(tmp_path).glob("*.part"))) == 1
+    assert asyncio.run(store.release_owner("worker-1")) == 1
+    assert not list(folder_of(tmp_path).glob("*.part"))
+
+
 def test_a_resumed_run_starts_without_what_the_killed_one_left(tmp_path):
     process, connection = start(putter, tmp_path, tmp_path / "run")
     connection.recv()

@@ -67,7 +67,7 @@ def hired(stage, tmp_path):
         boot = stage.boot(*overrides, role="driver", plugins=[SHELF])
         placement, watches = Recording(needs), Watches()
         memory = MemoryTurns(boot.config.placement.colocate, SpanLog(tmp_path / "events.jsonl"))
-        return asyncio.run(hire(boot, placement, watches, memory)), placement, watches
+        return asyncio.run(hire(boot, placement, None, watches, memory)), placement, watches
 
     return hired
 

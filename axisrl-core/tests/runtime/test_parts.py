@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from axisrl.runtime.parts import RunParts
 from axisrl.runtime.routing import experts_of
 from axisrl.testing.fakes import ScriptedTrainer, scripted_experts
 
+DEADLY = Path(__file__).with_name("deadly.py")
 TURNS = "rewards.main={use: core/sum, turn_level: true, env_weights: {said: 0}}"
 VALUE = ("advantage=stage/critic", "value={loss: stage/error}", "loss=stage/proximal")
 
@@ -35,6 +37,13 @@ def test_every_array_of_a_window_is_released_whatever_models_score_it(
 ):
     models = (*VALUE, "kl={coef: 0.1}", f"teacher.model={model_folder}")
     stage(*models, TURNS, "train.updates_per_sync=2", "train.zero_std_groups=drop")
+    assert left_over == [0]
+
+
+def test_what_workers_that_were_killed_kept_is_freed(stage, left_over, local_ray):
+    there = ("placement=ray", "placement.cpus_per_actor=0.1", "store=deadly/store")
+    stage(*there, "eval=null", "train.updates=1", plugins=[DEADLY])
+    assert stage.metrics[-1]["recovery/replaced_rollout"] == 2
     assert left_over == [0]
 
 

@@ -61,7 +61,8 @@ def windows(timeline, count):
 
 
 def rollout(member, seconds, worker="rollout-0"):
-    record = Handle(store="s", key="k", shape=(1,), dtype="|u1", owner=worker, checksum=0)
+    owner = f"{worker}/train-{member}"
+    record = Handle(store="s", key="k", shape=(1,), dtype="|u1", owner=owner, checksum=0)
     return RolloutSummary(
         id=f"train-{member}",
         task_id="t",

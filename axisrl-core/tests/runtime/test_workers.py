@@ -3,14 +3,18 @@
 import asyncio
 import dataclasses
 import logging
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from axisrl.builtin.memory_handles import MemoryHandleStore
+from axisrl.config.base import NoConfig
 from axisrl.errors import ActorGone, ConfigError, StoreLost
 from axisrl.runtime.rollout import RolloutRequest
 from axisrl.runtime.supervisor import Post
 from axisrl.runtime.workers import Workers
-from axisrl.types import Handle, Outcome, RolloutSummary, SamplingParams, Task
+from axisrl.types import BuildContext, Handle, Outcome, RolloutSummary, SamplingParams, Task
 
 
 def request(group, member=0):
@@ -40,7 +44,7 @@ class Worker:
         await asyncio.sleep(0)
         if wanted.group in self.deadly and not self.gone:
             self.gone = True
-            self.post.fill(Worker(self.deadly, self.post))
+            self.post.fill(type(self)(self.deadly, self.post))
         await asyncio.sleep(0)
         self.at_once -= 1
         if self.gone:
@@ -89,6 +93,25 @@ def test_rollouts_of_a_worker_that_died_are_played_again_by_its_successor():
     assert found[0].reward == found[2].reward == 1.0
     assert len(crew) > 1
     assert workers.reissued >= 1
+
+
+def test_what_a_worker_that_is_gone_kept_of_a_rollout_is_freed_and_nothing_else():
+    async def run():
+        store = MemoryHandleStore(NoConfig(), BuildContext(run_dir=Path()))
+        posts = [Post("rollout 0", None), Post("rollout 1", None)]
+
+        class Keeps(Worker):
+            async def call(self, method, wanted):
+                await store.put(np.ones(1), owner=wanted.owner(1))
+                return await super().call(method, wanted)
+
+        posts[1].fill(Keeps({3}, posts[1]))
+        workers, last = Workers(posts, store), request(3)
+        await workers.play(request(1))
+        await workers.play(last)
+        return await store.release_owner(last.owner(1)), (await store.stats()).items
+
+    assert asyncio.run(run()) == (0, 1)
 
 
 def test_a_rollout_that_keeps_taking_workers_down_is_given_up_and_its_task_named(caplog):

@@ -2,7 +2,7 @@
 
 1. The run's files are in a :class:`axisrl.sharedfolder.SharedFolder`, keyed by the run folder. A
    file's name holds a hash of its owner and its expiry, so any process can free what a dead one put
-   or what expired; there is no index to keep in step.
+   or began to write, or what expired; there is no index to keep in step.
 2. A file appears by atomic rename, whole or not at all. ``get`` maps it read-only without a copy.
 3. What a killed run left is cleared by the first store of that run, or of another of this user.
 
@@ -30,7 +30,8 @@ from axisrl.sharedfolder import SharedFolder
 from axisrl.types import BuildContext, Handle, Payload, StoreStats
 
 _ID = "core/shm"
-_NAME = re.compile(r"[0-9a-f]{16}-(?P<expires>[0-9]+|never)-[0-9a-f]{32}")
+_NAME = re.compile(r"[0-9a-f]{16}-(?P<expires>[0-9]+|never)-[0-9a-f]{32}(\.part)?")
+"""A file, or what is written of one until it is renamed."""
 _SWEEP_S = 5.0
 """Least time between two looks of one process for expired files."""
 

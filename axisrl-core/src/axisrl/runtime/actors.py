@@ -105,14 +105,17 @@ class Actor:
         """What builds a component again and again; its options are checked now."""
         return component_factory(self.plugins, self.boot, self.services, (kind, use, path))
 
-    async def put(self, values: Payload, ttl_s: float | None = None) -> Handle:
-        """Keep an array in the store, in this actor's name, for ``ttl_s`` or until released."""
-        owner = f"{self.boot.role}-{self.boot.rank}"
+    async def put(
+        self, values: Payload, ttl_s: float | None = None, owner: str | None = None
+    ) -> Handle:
+        """Keep an array in the store, in this actor's name or ``owner``'s, for ``ttl_s`` or until
+        released."""
+        owner = owner or f"{self.boot.role}-{self.boot.rank}"
         return await self.store.put(values, owner=owner, ttl_s=ttl_s)
 
-    async def put_bytes(self, blob: bytes) -> Handle:
+    async def put_bytes(self, blob: bytes, owner: str | None = None) -> Handle:
         """Keep bytes in the store, as uint8."""
-        return await self.put(np.frombuffer(blob, np.uint8))
+        return await self.put(np.frombuffer(blob, np.uint8), owner=owner)
 
     async def ping(self) -> bool:
         """True, from an actor whose loop is not blocked."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from axisrl.config.schema import RunConfig
+from axisrl.protocols import HandleStore
 from axisrl.runtime.actors import Actor, ActorBoot, ActorHandle
 from axisrl.runtime.comparer import ComparerActor
 from axisrl.runtime.conversations import ConversationActor
@@ -55,7 +56,11 @@ class Crew:
 
 
 async def hire(
-    boot: ActorBoot, placement: Placement, supervisor: Supervisor, memory: MemoryTurns
+    boot: ActorBoot,
+    placement: Placement,
+    store: HandleStore,
+    supervisor: Supervisor,
+    memory: MemoryTurns,
 ) -> Crew:
     """Start every actor that the configuration asks for, and have it watched; ``memory`` gets to
     know those with a model."""
@@ -82,7 +87,7 @@ async def hire(
             RolloutActor, _role(boot, "rollout", rank), peers, group="workers"
         ),
     )
-    workers = Workers(staff.workers)
+    workers = Workers(staff.workers, store)
     players, replayer = workers, None
     if config.offline.rollouts:
         replayer = await placement.spawn(ReplayActor, _role(boot, "replay"), group="workers")

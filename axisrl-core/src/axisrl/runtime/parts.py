@@ -224,7 +224,7 @@ async def assemble(driver: DriverSide) -> RunParts:
     memory = MemoryTurns(boot.config.placement.colocate, spans)
     try:
         placement = make_placement(boot.config.placement, store)
-        crew = await hire(boot, placement, supervisor, memory)
+        crew = await hire(boot, placement, store, supervisor, memory)
         if driver.faults:
             here = not boot.config.placement.address
             driver.faults.aim(placement.actors, store, here=here)

@@ -7,7 +7,8 @@ returns a summary.
    outcome; only a cancellation of the whole run and a store that keeps nothing leave
    :meth:`RolloutActor.play` as an exception.
 3. Tokens and messages go to the store, and what its calls told of experts
-   (:mod:`axisrl.runtime.routing`); at most 1 KiB goes back to the driver.
+   (:mod:`axisrl.runtime.routing`); at most 1 KiB goes back to the driver. They belong to the
+   rollout, so that what a worker kept of one before it was lost can be freed.
 """
 
 from __future__ import annotations
@@ -68,6 +69,10 @@ class RolloutRequest:
     def id(self) -> str:
         """Unique within a run and the same in a resumed one."""
         return f"{self.stream}-{self.group:06d}-{self.member:03d}"
+
+    def owner(self, worker: int) -> str:
+        """In whose name the worker of a rank keeps what the episode leaves."""
+        return f"rollout-{worker}/{self.id}"
 
 
 @dataclass(slots=True)
@@ -251,6 +256,7 @@ class RolloutActor(Caller):
         reward = episode.reward if episode.outcome.trainable else None
         record = record_to_json(request.task, episode.conversation.messages, episode.verdicts)
         judged = reward is not None and bool(episode.verdicts)
+        owner, routing = request.owner(self.boot.rank), episode.routing
         return RolloutSummary(
             id=request.id,
             task_id=short_id(request.task.id),
@@ -264,18 +270,18 @@ class RolloutActor(Caller):
             sampled_tokens=trace.sampled_tokens,
             prompt_tokens=sum(len(node.ids) for node in trace) - trace.sampled_tokens,
             versions=(int(versions.min()), int(versions.max())),
-            trace=await self.put_bytes(trace.to_bytes()) if len(trace) else None,
-            record=await self.put_bytes(json.dumps(record).encode()),
-            turn_rewards=await self._put_turns(reward),
-            routing=None if episode.routing is None else await self.put(episode.routing),
+            trace=await self.put_bytes(trace.to_bytes(), owner) if len(trace) else None,
+            record=await self.put_bytes(json.dumps(record).encode(), owner),
+            turn_rewards=await self._put_turns(reward, owner),
+            routing=None if routing is None else await self.put(routing, owner=owner),
             error=short_error(episode.error),
             seconds=seconds,
         )
 
-    async def _put_turns(self, reward: RewardResult | None) -> Handle | None:
+    async def _put_turns(self, reward: RewardResult | None, owner: str) -> Handle | None:
         if reward is None or reward.per_turn is None:
             return None
-        return await self.put(np.asarray(reward.per_turn, np.float32))
+        return await self.put(np.asarray(reward.per_turn, np.float32), owner=owner)
 
 
 async def _close(env: Env, limit_s: float) -> None:

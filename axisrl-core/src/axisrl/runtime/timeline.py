@@ -60,7 +60,7 @@ class Timeline:
     def rollout(self, summary: RolloutSummary) -> None:
         """Draw a rollout that came home just now."""
         handle = summary.record or summary.trace
-        worker = handle.owner if handle else "rollouts"
+        worker = handle.owner.partition("/")[0] if handle else "rollouts"
         began = self._wall() - summary.seconds
         lane = self._lane(worker, began, began + summary.seconds)
         self._spans.add(

@@ -3,9 +3,11 @@
 1. A rollout of a worker that is gone is played again by its successor: its seed is its own, so it
    is the same rollout. From the third time on it is played beside no other one that was lost, so
    that the rollout that takes its workers down is found.
-2. A rollout that took down ``ATTEMPTS`` workers is given up as ``harness_error``, and its task is
+2. What a worker that is gone kept of a rollout that did not come home is freed: nobody else knows
+   of it.
+3. A rollout that took down ``ATTEMPTS`` workers is given up as ``harness_error``, and its task is
    quarantined: named once, and not played again in this run.
-3. Whatever else a worker raises, and an answer that cannot be, costs that rollout alone
+4. Whatever else a worker raises, and an answer that cannot be, costs that rollout alone
    (``harness_error``). Errors that are wrong for every rollout (a configuration, a plugin, a store
    that keeps nothing) end the run.
 
@@ -20,6 +22,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from axisrl.errors import ActorGone, AxisrlError
+from axisrl.protocols import HandleStore
 from axisrl.runtime.rollout import RolloutRequest
 from axisrl.runtime.supervisor import Post
 from axisrl.runtime.thin import short_error
@@ -33,8 +36,10 @@ ATTEMPTS = 3
 class Workers:
     """Belongs to one event loop."""
 
-    def __init__(self, posts: Sequence[Post]) -> None:
+    def __init__(self, posts: Sequence[Post], store: HandleStore | None = None) -> None:
+        """``store``: where they keep arrays; None for workers that keep none."""
         self._posts = posts
+        self._store = store
         self._alone = [asyncio.Lock() for _ in posts]
         self._quarantined: set[str] = set()
         self.reissued = 0
@@ -61,6 +66,8 @@ class Workers:
                     summary = await self._once(request, self._posts[slot])
             if summary is not None:
                 return summary
+            if self._store is not None:
+                await self._store.release_owner(request.owner(slot))
         self._quarantined.add(request.task.id)
         _LOGGER.warning(
             "task %s is quarantined: its rollout took down %d workers", request.task.id, ATTEMPTS
