@@ -29,6 +29,8 @@ from axisrl.types import Ranks
 T = TypeVar("T")
 _OWN_FAULTS = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
 """Of this process's device, met while it waits for others: torch has the second since 2.8."""
+_OF_A_PEER = ("/gloo/transport/", "ncclRemoteError")
+"""In what torch's groups say of a peer that is gone or late: it has no class of its own."""
 # Newer torch has new names for both, and warns of the old ones.
 _reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 _all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
@@ -155,13 +157,27 @@ class RankGroup:
         except _OWN_FAULTS:
             raise
         except RuntimeError as problem:  # torch has no narrower class for a lost peer
-            ranks = self._ranks
-            raise RankLost(
-                f"rank {ranks.rank} of {ranks.size} lost the others at a {moment} "
-                f"({ranks.rendezvous}, {ranks.timeout_s:g} s): {problem}",
-                fix="see why the missing rank ended or hangs; raise placement.rank_timeout_s for "
-                "slow steps",
-            ) from problem
+            raise self._lost(moment, problem) from problem
+
+    @contextmanager
+    def computing(self, moment: str) -> Iterator[None]:
+        """Around code of others that waits somewhere inside: what torch's groups say of a lost peer
+        is ``RankLost``, which names the ``moment``, and every other error stays what it is."""
+        try:
+            yield
+        except RuntimeError as problem:
+            if not any(said in str(problem) for said in _OF_A_PEER):
+                raise
+            raise self._lost(moment, problem) from problem
+
+    def _lost(self, moment: str, problem: RuntimeError) -> RankLost:
+        ranks = self._ranks
+        return RankLost(
+            f"rank {ranks.rank} of {ranks.size} lost the others at a {moment} "
+            f"({ranks.rendezvous}, {ranks.timeout_s:g} s): {problem}",
+            fix="see why the missing rank ended or hangs; raise placement.rank_timeout_s for "
+            "slow steps",
+        )
 
 
 def _key(rank: int) -> str:

@@ -38,8 +38,17 @@ def passes(held: HeldModel, count: int) -> int:
 
 @contextmanager
 def together(held: HeldModel, batches: Sequence[PackedBatch]) -> Iterator[None]:
-    """Around the passes of ``batches`` through a model that is not a pipeline, on every rank: goes
-    on until the share with the most of them is over, too, with gradients unless they are off."""
+    """Around the passes of ``batches``, on every rank: in a model that is not a pipeline it goes on
+    until the share with the most of them is over, too, with gradients unless they are off.
+
+    A rank that is lost meanwhile is ``RankLost`` on the others.
+    """
+    with held.mesh.computing(), _filled(held, batches):
+        yield
+
+
+@contextmanager
+def _filled(held: HeldModel, batches: Sequence[PackedBatch]) -> Iterator[None]:
     layout = held.mesh.layout
     if layout.pipeline > 1 or not layout.coupled:
         yield

@@ -123,6 +123,10 @@ class Mesh:
         """Inside, a peer that is lost is ``RankLost``."""
         return nullcontext() if self._group is None else self._group.waiting("step")
 
+    def computing(self) -> AbstractContextManager[None]:
+        """Inside, where Megatron waits, a peer that is lost is ``RankLost``, too."""
+        return nullcontext() if self._group is None else self._group.computing("step")
+
     def sum_over_data(self, tensors: Sequence[Tensor]) -> None:
         """Replace each by its sum over the shares, and over the ranks that divide a share's tokens;
         ranks that have the same part of the model get the same bits."""

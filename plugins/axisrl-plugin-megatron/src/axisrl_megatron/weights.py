@@ -154,7 +154,7 @@ class NetWeights:
         if axis is None or size == 1:
             return part
         group = self._mesh.expert_tensor_group if rule.expert else self._mesh.tensor_group
-        whole = torch.cat(_gathered(part, size, group), dim=axis)
+        whole = torch.cat(self._gathered(part, size, group), dim=axis)
         return whole[: self._vocabulary] if rule.vocabulary else whole
 
     def _of_all_experts(self, own: list[Tensor], rule: Rule) -> list[Sequence[Tensor]]:
@@ -163,7 +163,13 @@ class NetWeights:
         if not rule.expert or size == 1:
             return [own]
         group = self._mesh.expert_group
-        return list(zip(*(_gathered(each, size, group) for each in own), strict=True))
+        return list(zip(*(self._gathered(each, size, group) for each in own), strict=True))
+
+    def _gathered(self, part: Tensor, size: int, group: Any) -> list[Tensor]:
+        parts = [torch.empty_like(part, memory_format=torch.contiguous_format) for _ in range(size)]
+        with self._mesh.waiting():
+            distributed.all_gather(parts, part.contiguous(), group=group)
+        return parts
 
     @torch.no_grad()
     def load(self, source: Source, only: Collection[str] | None = None) -> list[str]:
@@ -188,12 +194,6 @@ class NetWeights:
                 )
             parameter.copy_(value)
         return missing
-
-
-def _gathered(part: Tensor, size: int, group: Any) -> list[Tensor]:
-    parts = [torch.empty_like(part, memory_format=torch.contiguous_format) for _ in range(size)]
-    distributed.all_gather(parts, part.contiguous(), group=group)
-    return parts
 
 
 class FolderTensors:
