@@ -249,6 +249,13 @@ def test_resume_needs_no_plugin_option_again(run, fake, tmp_path):
     assert "watcher" in {plugin["name"] for plugin in resumed["plugins"]}
 
 
+@pytest.mark.parametrize("text", ["{", "5", "{}", '{"plugins": {"api": 1}}'])
+def test_resume_of_a_run_whose_manifest_is_damaged_names_the_file(run, output_root, text):
+    run("toy/base", "--name", "a")
+    (output_root / "a/manifest.json").write_text(text)
+    refused(run("--resume", "a"), 2, f"{output_root / 'a/manifest.json'} does not tell", "anew")
+
+
 def test_resume_without_a_checkpoint(run, fake):
     fake.checkpoints = []
     run("toy/base", "--name", "a")

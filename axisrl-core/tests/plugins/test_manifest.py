@@ -73,7 +73,10 @@ def test_a_manifest_survives_json_and_pickle_and_is_small(site):
     assert len(manifest.to_json()) < 500
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"api": 1, "core": "1", "plugins": [{}]}'])
+NO_PLUGIN = '{"api": 1, "core": "1", "plugins": [%s]}'
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", NO_PLUGIN % "{}", NO_PLUGIN % "[]"])
 def test_what_is_no_manifest_is_an_error(text):
     with pytest.raises(PluginError, match="not a plugin manifest"):
         PluginManifest.from_json(text)

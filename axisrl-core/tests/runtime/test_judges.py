@@ -119,6 +119,7 @@ def test_an_actor_judges_in_its_own_process_with_the_environment_found_there(boo
 def test_a_judge_that_asks_for_no_tokenizer_does_not_wait_for_one(boot, tmp_path):
     without = ModelSpec(name="none", path=tmp_path / "no model")
     actor = VerifierActor(dataclasses.replace(boot(), model=without), None, {})
+    assert "tokenizer" in actor.services
     for ask in (lambda: actor.services["tokenizer"], lambda: actor.services.get("tokenizer")):
         with pytest.raises(EnvironmentProblem, match="no tokenizer can be read from"):
             ask()

@@ -33,6 +33,11 @@ def test_sizes_that_divide_nothing_are_refused(sizes, told):
         MegatronConfig(**sizes)
 
 
+def test_an_activation_of_layers_that_are_not_taken_is_refused():
+    with pytest.raises(ValueError, match="needs transformer_impl: transformer_engine"):
+        MegatronConfig(megatron={"use_te_activation_func": True})
+
+
 def test_options_of_every_trainer_are_checked():
     with pytest.raises(ValueError, match="lr"):
         MegatronConfig(lr=0.0)

@@ -18,7 +18,7 @@ from axisrl.cli.paths import output_root
 from axisrl.config.load import RunRequest, stored_tree
 from axisrl.config.overrides import differences
 from axisrl.config.recipe import CONFIG_FILE
-from axisrl.errors import CheckpointError, ConfigError, UsageError
+from axisrl.errors import CheckpointError, ConfigError, PluginError, UsageError
 from axisrl.plugins.manifest import PluginManifest
 from axisrl.runfolder import RunFolder
 
@@ -42,9 +42,18 @@ class Target:
 
     @property
     def plugins(self) -> PluginManifest | None:
-        """What was active in the run that is resumed."""
-        stored = RunFolder(self.folder).manifest if self.resume and self.folder else {}
-        return PluginManifest.from_dict(stored["plugins"]) if "plugins" in stored else None
+        """What was active in the run that is resumed. Raises ``CheckpointError`` when it does not
+        say."""
+        if not (self.resume and self.folder and is_run(self.folder)):
+            return None
+        try:
+            return PluginManifest.from_dict(RunFolder(self.folder).manifest.get("plugins", {}))
+        except PluginError as problem:
+            raise CheckpointError(
+                f"{self.folder / 'manifest.json'} does not tell the run's plugins: "
+                f"{problem.message}",
+                fix="bring that file back from a copy, or start the run anew with --overwrite",
+            ) from problem
 
     def place(self, loaded: LoadedConfig) -> tuple[LoadedConfig, Path]:
         """The run's folder, and the configuration with the run's name in it."""

@@ -58,7 +58,7 @@ class PluginManifest:
                 core=str(data["core"]),
                 plugins=tuple(_entry_from_dict(entry) for entry in data["plugins"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise PluginError(f"this is not a plugin manifest: {error}") from error
 
     def to_json(self) -> str:

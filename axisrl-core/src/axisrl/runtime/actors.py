@@ -73,9 +73,13 @@ class Services(dict[str, Any]):
         self.late: dict[str, Callable[[], Any]] = {}
         """Gives one that is made when it is first asked for: not every component needs it."""
 
+    def __contains__(self, name: object) -> bool:
+        """True for a late one, too, before it is made."""
+        return super().__contains__(name) or name in self.late
+
     def get(self, name: str, default: Any = None) -> Any:
         """As of any mapping, of the late ones too."""
-        return self[name] if name in self or name in self.late else default
+        return self[name] if name in self else default  # noqa: SIM401 - it is that method
 
     def __missing__(self, name: str) -> Any:
         if name in self.late:

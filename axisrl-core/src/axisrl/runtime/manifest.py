@@ -64,9 +64,10 @@ def write_manifest(run_dir: Path, manifest: dict[str, Any]) -> None:
 def read_manifest(run_dir: Path) -> dict[str, Any] | None:
     """The manifest of a run folder, or None where there is none to read."""
     try:
-        return dict(json.loads((run_dir / "manifest.json").read_text()))
+        found = json.loads((run_dir / "manifest.json").read_text())
     except (OSError, ValueError):
         return None
+    return found if isinstance(found, dict) else None
 
 
 def _versions() -> dict[str, str]:

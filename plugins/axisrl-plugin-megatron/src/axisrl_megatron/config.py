@@ -178,6 +178,9 @@ class MegatronConfig(TrainingOptions):
             raise ValueError("sequence true needs tensor above 1: 1 rank has every token")
         if self.lora is not None and self.lora.dropout:
             raise ValueError(f"lora.dropout {self.lora.dropout} must be 0: {_DROPOUT}")
+        if self.megatron.get("use_te_activation_func") and self.transformer_impl == "local":
+            needed = "transformer_impl: transformer_engine"
+            raise ValueError(f"megatron.use_te_activation_func needs {needed}")
         module, colon, name = self.attention.partition(":")
         if not (module and colon and name):
             raise ValueError(f"attention {self.attention!r} is not module:class")

@@ -38,6 +38,15 @@ def _version(distribution: str) -> str | None:
         return None
 
 
+def _is_pure(distribution: str) -> bool:
+    """Whether an installed distribution has no compiled part."""
+    try:
+        wheel = metadata.distribution(distribution).read_text("WHEEL")
+    except metadata.PackageNotFoundError:
+        return False
+    return "Root-Is-Purelib: true" in (wheel or "")
+
+
 def _megatron() -> Finding:
     name = "megatron-core"
     version = _version(name)
@@ -56,17 +65,27 @@ def _megatron() -> Finding:
 
 
 def _engine() -> Finding:
-    """Transformer Engine. Beside its wheels torch's part is a distribution of its own, compiled
-    where it is installed; built from source, all is one."""
+    """Transformer Engine: three wheels of one version, torch's part compiled where it is
+    installed; built from source, all is one. Without one of them it raises when it is imported
+    what Megatron does not expect of a package that is not there."""
     name, option = "transformer-engine", "trainer.transformer_impl: transformer_engine"
-    version = _version(name)
-    wheels = any(_version(f"{name}-cu{major}") for major in (12, 13))
-    if version is None or (wheels and _version(f"{name}-torch") is None):
+    version, torchs = _version(name), _version(f"{name}-torch")
+    kernels = _version(f"{name}-cu12") or _version(f"{name}-cu13")
+    if version is None and kernels is None:
         cost = (
             f"{option} cannot be used; layers are Megatron's own: norms are not fused, a mixture's "
             "experts run one by one"
         )
         return Finding(name=name, state="missing", cost=cost, fix=ENGINE_INSTALL)
+    built = not (torchs or kernels or _is_pure(name))
+    if version is None or not (built or version == kernels == torchs):
+        return Finding(
+            name=name,
+            state="broken",
+            found=f"{version or 'nothing'}, its kernels {kernels}, its part for torch {torchs}",
+            cost="Megatron-core cannot be imported, and trainer megatron/trainer not be used",
+            fix=f"{ENGINE_INSTALL}; or uninstall what is there of it",
+        )
     if not ENGINES.contains(version, prereleases=True):
         return Finding(
             name=name,
