@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import click
 
 from axisrl.cli.tables import print_table
 from axisrl.config.render import render
+from axisrl.plugins.building import extras_command, missing_modules
 
 if TYPE_CHECKING:
     from axisrl.config.load import LoadedConfig
@@ -25,6 +27,8 @@ def print_plan(loaded: LoadedConfig, folder: Path, manager: PluginManager) -> No
     owners = {record.name: record for record in manager.records() if record.state == "active"}
     columns = ("key", "component", "distribution", "version", "target")
     print_table(columns, [_row(used, owners[used.resolved.plugin]) for used in loaded.components])
+    for line in _not_here(loaded.components, owners):
+        click.echo(line)
     click.echo()
     print_table(("part", "processes", "cpus", "gpus", "where"), _actors(loaded.config))
     click.echo()
@@ -36,6 +40,21 @@ def print_plan(loaded: LoadedConfig, folder: Path, manager: PluginManager) -> No
 def _row(used: UsedComponent, owner: PluginRecord) -> tuple[str, ...]:
     where = owner.distribution or str(owner.path or owner.value)
     return used.path, used.id, where, owner.version or "-", used.resolved.component.target
+
+
+def _not_here(
+    components: Sequence[UsedComponent], owners: Mapping[str, PluginRecord]
+) -> Iterator[str]:
+    """What the run needs and this machine lacks, with what installs it."""
+    for used in components:
+        component = used.resolved.component
+        if missing := missing_modules(component):
+            distribution = owners[used.resolved.plugin].distribution
+            yield (
+                f"not checked: options of {used.path} that only {', '.join(missing)} knows; it is "
+                f"not installed here, and {used.id} needs it "
+                f"({extras_command(component.extras, missing, distribution)})"
+            )
 
 
 def _actors(config: RunConfig) -> list[tuple[str, ...]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,22 +70,27 @@ def server_arguments(folder: Path) -> dict[str, ast.AnnAssign]:
 
 
 def check_arguments(given: Mapping[str, Any], known: Mapping[str, ast.AnnAssign]) -> None:
-    """Raise ``ConfigError`` for a name that is not there, with the nearest one, and for a value
-    that is not of the argument's type."""
+    """Raise ``ConfigError`` for the first that is wrong."""
+    for name, message, fix in wrong_arguments(given, known):
+        raise ConfigError(f"engine.sglang.{name}: {message}", fix=fix)
+
+
+def wrong_arguments(
+    given: Mapping[str, Any], known: Mapping[str, ast.AnnAssign]
+) -> Iterator[tuple[str, str, str]]:
+    """Names that are not there, with the nearest one, and of values that are not of the argument's
+    type: each with what is wrong and the fix."""
     for name, value in given.items():
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
-            raise ConfigError(
-                f"engine.sglang.{name}: the SGLang installed has no such argument{hint}",
-                fix="python -m sglang.launch_server --help lists them",
-            )
+            message = f"the SGLang installed has no such argument{hint}"
+            yield name, message, "python -m sglang.launch_server --help lists them"
+            continue
         types = simple_types(known[name].annotation)
         if types is not None and not _is_one_of(value, types):
-            raise ConfigError(
-                f"engine.sglang.{name}: {value!r} is not of type {' or '.join(types)}",
-                fix="see the argument in python -m sglang.launch_server --help",
-            )
+            message = f"{value!r} is not of type {' or '.join(types)}"
+            yield name, message, "see the argument in python -m sglang.launch_server --help"
 
 
 def simple_types(annotation: ast.expr) -> tuple[str, ...] | None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from axisrl.plugins import EngineComponent, HealthComponent, hookimpl
+from axisrl.plugins import ConfigProblem, EngineComponent, HealthComponent, hookimpl
+
+if TYPE_CHECKING:
+    from axisrl.config.schema import RunConfig
 
 
 @hookimpl
@@ -36,3 +40,11 @@ def axisrl_health_checks() -> Iterable[HealthComponent]:
             summary="SGLang, its kernels and the versions it pins",
         )
     ]
+
+
+@hookimpl
+def axisrl_config_resolved(config: RunConfig) -> Iterable[ConfigProblem]:
+    """Arguments that the SGLang installed does not have."""
+    from axisrl_sglang.check import argument_problems
+
+    return argument_problems(config)
