@@ -143,7 +143,7 @@ def test_resume_without_a_checkpoint_is_one_clear_error(stage):
         stage(resume=True)
 
 
-def test_a_changed_plugin_version_at_resume_is_refused_and_named(stage):
+def test_a_changed_plugin_version_at_resume_is_refused_and_named(stage, caplog):
     stage("train.updates=2")
     manifest = stage.manifest
     manifest["plugins"]["plugins"].append(
@@ -152,7 +152,9 @@ def test_a_changed_plugin_version_at_resume_is_refused_and_named(stage):
     (stage.dir / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(PluginMismatch, match=r"gone: then d 1.0, now has none"):
         stage(resume=True)
+    assert "drift" not in caplog.text
     assert stage(resume=True, allow_drift=True).step == 4
+    assert "drift: plugins changed since the run started: gone: then d 1.0" in caplog.text
 
 
 def test_a_run_that_goes_on_elsewhere_is_not_resumed(stage):

@@ -45,7 +45,7 @@ def test_a_device_that_is_not_there_is_refused(make_model, make_trainer, monkeyp
         ({"recompute_granularitty": "full"}, "did you mean recompute_granularity"),
         ({"fp8_param": "yes"}, "fp8_param: 'yes' does not fit"),
         ({"fp8_param": True}, "Megatron refuses these options"),
-        ({"cpu_offloading": True, "cpu_offloading_num_layers": 1}, "Megatron refuses .* TE is not"),
+        ({"inference_fuse_tp_communication": True}, "Megatron refuses .* inference_optimized"),
     ],
 )
 def test_an_option_that_megatron_does_not_take_is_told(make_model, make_trainer, options, told):

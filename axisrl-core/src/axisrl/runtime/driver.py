@@ -184,12 +184,14 @@ class _Driver:
             )
         stored = (read_manifest(self._run_dir) or {}).get("plugins", {})
         before = PluginManifest.from_dict(stored)
-        changed = before.differences(self._plugins.manifest(), mine="then", theirs="now")
-        if changed and not self._options.allow_drift:
+        lines = before.differences(self._plugins.manifest(), mine="then", theirs="now")
+        changed = f"plugins changed since the run started: {'; '.join(lines)}"
+        if lines and not self._options.allow_drift:
             raise PluginMismatch(
-                f"plugins changed since the run started: {'; '.join(changed)}",
-                fix="install the versions of before, or resume with --allow-drift",
+                changed, fix="install the versions of before, or resume with --allow-drift"
             )
+        if lines:
+            _LOGGER.warning("drift: %s", changed)
         return checkpoint, read_state(checkpoint)
 
     def _boot(self) -> ActorBoot:

@@ -125,6 +125,8 @@ OWNED = {
     "autocast_dtype": _DTYPE,
     "init_model_with_meta_device": _WEIGHTS,
     "overlap_moe_expert_parallel_comm": _SCHEDULE,
+    "cpu_offloading": "where memory lacks, recompute_granularity computes activations again",
+    "fine_grained_activation_offloading": "only Megatron's GPTModel starts it, which is not used",
     "gradient_accumulation_fusion": "the optimizer takes gradients from where torch puts them",
 }
 """Megatron's options that the trainer sets itself, and where to say what they should be."""
