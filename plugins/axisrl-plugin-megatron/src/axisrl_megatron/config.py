@@ -159,7 +159,8 @@ class MegatronConfig(TrainingOptions):
     transformer_impl: Literal["local", "transformer_engine"] = "local"
     """Whose layers: Megatron's own, or those of Transformer Engine, which must be installed, on a
     GPU: fused norms, and products of a mixture's experts all at once. Weights, checkpoints and
-    attention are the same with either, numbers as nearly as kernels differ."""
+    attention are the same with either, numbers as nearly as kernels differ (float32 products are
+    TF32 in Transformer Engine)."""
     attention: str = "axisrl_megatron.attention:RowAttention"
     """The core attention of every layer, ``module:class``: what stands in Megatron's layer spec."""
     lora: LoraOptions | None = None
