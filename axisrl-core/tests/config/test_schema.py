@@ -182,9 +182,10 @@ def test_taking_turns_with_memory_and_working_at_once_exclude_each_other():
         config(placement={"colocate": True}, schedule="async")
 
 
-@pytest.mark.parametrize("share", [{"gpus_engine": 2}, {"gpus_trainer": 1.5}])
+@pytest.mark.parametrize("share", [{"gpus_engine": 2}, {"gpus_engine": 1, "gpus_trainer": 1}])
 def test_what_shares_a_gpu_takes_no_more_than_one(share):
     config(placement={"colocate": True, "gpus_engine": 1})
+    config(placement={"gpus_engine": 1, "gpus_trainer": 1})
     with pytest.raises(ConfigError, match=r"^placement: colocate shares single GPUs, and gpus_"):
         config(placement={"colocate": True, **share})
 

@@ -81,6 +81,14 @@ def test_a_broken_plugin_is_an_error_only_for_who_asks_for_it(site, name):
     assert manager.find("env", "world").id == "alpha/world"
 
 
+def test_a_broken_file_is_shown_by_its_path(site, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("x / 0\n")
+    with pytest.raises(PluginError) as error:
+        PluginManager.discover(local=[str(path)]).activate(["mine"])
+    assert error.value.fix == f"axisrl plugins show {path} --traceback"
+
+
 def test_the_cause_of_a_failing_import_is_kept_with_its_traceback(site):
     site.add("alpha", "import not_a_module")
     manager = PluginManager.discover()

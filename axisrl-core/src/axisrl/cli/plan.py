@@ -32,6 +32,8 @@ def print_plan(loaded: LoadedConfig, folder: Path, manager: PluginManager) -> No
     click.echo()
     print_table(("part", "processes", "cpus", "gpus", "where"), _actors(loaded.config))
     click.echo()
+    if loaded.config.placement.kind == "ray":
+        click.echo(f"GPUs: {_gpus(loaded.config):g} in all")
     for line in _work(loaded.config):
         click.echo(line)
     click.echo(f"run folder: {folder}")
@@ -64,10 +66,12 @@ def _actors(config: RunConfig) -> list[tuple[str, ...]]:
     where = placement.address or "a local Ray"
     shared = f"{where}, GPUs in turns" if placement.colocate else where
     cpus = f"{placement.cpus_per_actor:g}"
-    models = ["trainer", "value model"] if config.value else ["trainer"]
     engines = placement.engines * placement.engine_nodes
-    ranks = (str(placement.trainer_ranks), cpus, f"{placement.gpus_trainer:g}", shared)
-    trainers: list[tuple[str, ...]] = [(name, *ranks) for name in models]
+    trainers: list[tuple[str, ...]] = [
+        (name, str(count), cpus, f"{placement.gpus_trainer:g}", shared)
+        for name, count in _models(config).items()
+        if count
+    ]
     players: list[tuple[str, ...]] = [
         ("engine", str(engines), cpus, f"{placement.gpus_engine:g}", shared),
         ("rollout workers", str(config.rollout.workers), cpus, "0", where),
@@ -78,7 +82,34 @@ def _actors(config: RunConfig) -> list[tuple[str, ...]]:
         (f"service {name}", str(use.replicas), cpus, f"{use.gpus:g}", where)
         for name, use in config.services.items()
     ]
-    return trainers * ("trainer" in config.needs) + players * ("engine" in config.needs)
+    return trainers + players * ("engine" in config.needs)
+
+
+def _models(config: RunConfig) -> dict[str, int]:
+    """Processes of each model that is trained or scores; a reference that only the loss itself
+    asks for is not known before it is built."""
+    if "loss" not in config.needs:
+        return {"trainer": int("trainer" in config.needs)}
+    ranks = config.placement.trainer_ranks
+    asked = bool(config.kl.coef) and config.kl.base == "reference"
+    return {
+        "trainer": ranks,
+        "value model": ranks * bool(config.value),
+        "reference": int(asked),
+        "teacher": int(bool(config.teacher)),
+    }
+
+
+def _gpus(config: RunConfig) -> float:
+    """GPUs that Ray sets aside: where they are shared, one for each bundle."""
+    where = config.placement
+    plays = "engine" in config.needs
+    models = sum(_models(config).values()) * where.gpus_trainer
+    engines = where.engines * where.engine_nodes * where.gpus_engine * plays
+    both = models + engines
+    if where.colocate and both:
+        both = max(where.engines, where.trainer_ranks)
+    return both + sum(use.replicas * use.gpus for use in config.services.values()) * plays
 
 
 def _work(config: RunConfig) -> list[str]:

@@ -65,10 +65,11 @@ class PlacementConfig(Config):
         at_least(1, engines=self.engines, trainer_ranks=self.trainer_ranks)
         at_least(1, engine_nodes=self.engine_nodes)
         at_least(0, restarts=self.restarts)
-        if self.colocate and max(self.gpus_engine, self.gpus_trainer) > 1:
+        if self.colocate and round(self.gpus_engine + self.gpus_trainer, 6) > 1:
             raise ValueError(
-                f"colocate shares single GPUs, and gpus_engine {self.gpus_engine:g}, gpus_trainer "
-                f"{self.gpus_trainer:g} take several"
+                f"colocate shares single GPUs, and gpus_engine {self.gpus_engine:g} and "
+                f"gpus_trainer {self.gpus_trainer:g} together take more than one: set both lower, "
+                "to 0.5 for instance"
             )
         if self.engine_nodes > 1 and self.colocate:
             raise ValueError(

@@ -56,7 +56,8 @@ def refusal(record: PluginRecord, where: str = "") -> PluginError:
     }
     message = said.get(record.state, f"plugin {record.origin} is broken: {record.note}")
     fixes = {"disabled": "remove it from there, or from the run's configuration"}
-    fix = record.fix or fixes.get(record.state, f"axisrl plugins show {record.name} --traceback")
+    name = record.path or (record.name if record.distribution else record.value)
+    fix = record.fix or fixes.get(record.state, f"axisrl plugins show {name} --traceback")
     error = PluginError(f"{where}: {message}" if where else message, fix=fix)
     error.__cause__ = record.error
     return error
