@@ -61,8 +61,7 @@ class Command:
         os.kill(self._pid, signal.SIGKILL)
 
     def stop(self):
-        if self.poll() is None:
-            os.kill(self._pid, signal.SIGTERM)
+        os.kill(self._pid, signal.SIGTERM)
 
     def wait(self):
         """Exit code (negative: the signal that ended it) and everything it wrote."""
@@ -98,17 +97,15 @@ class Run:
     def whole_but(self, after, happens):
         """The whole run; something ``happens`` once the step ``after`` is in the metrics."""
         command = self._fresh()
-        while after not in self.steps() and command.poll() is None:
-            time.sleep(0.005)
+        self._goes_on_until(lambda: after in self.steps(), command)
         happens()
         return self._finish(command)
 
     def until(self, reached):
         """Start, and stop as a user would once that is ``reached``."""
         command = self._fresh()
-        while command.poll() is None and not (self.steps() and reached()):
-            time.sleep(0.05)
-        command.stop()
+        if self._goes_on_until(lambda: self.steps() and reached(), command):
+            command.stop()
         code, output = command.wait()
         assert code == INTERRUPTED, f"it was not reached before the end: {output[-2000:]}"
 
@@ -169,15 +166,16 @@ class Run:
             return self.start(str(self.dir), "--resume", *arguments)
         return self._fresh("--overwrite", *arguments)
 
-    def _kill(self, command, step):
-        code = None
-        while code is None and step not in self.steps():
+    def _goes_on_until(self, reached, command):
+        """Whether the command still runs once that is ``reached``."""
+        while (goes_on := command.poll() is None) and not reached():
             time.sleep(0.005)
-            code = command.poll()
-        if code is None:
+        return goes_on
+
+    def _kill(self, command, step):
+        if self._goes_on_until(lambda: step in self.steps(), command):
             command.kill()
-            code, _ = command.wait()
-        output = self.dir.with_suffix(".out").read_text()
+        code, output = command.wait()
         assert code == -signal.SIGKILL, f"ended before it could be killed: {output[-2000:]}"
 
     def resume(self):

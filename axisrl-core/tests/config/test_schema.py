@@ -2,7 +2,7 @@
 
 import pytest
 
-from axisrl.config.schema import RunConfig
+from axisrl.config.schema import RunConfig, Use
 from axisrl.config.validate import validate
 from axisrl.errors import ConfigError
 
@@ -198,3 +198,8 @@ def test_an_engine_on_several_machines_shares_no_gpu_and_holds_something_on_each
     with pytest.raises(ConfigError, match="set cpus_per_actor or gpus_engine above 0"):
         config(placement=nothing)
     config(placement={**nothing, "gpus_engine": 8})
+
+
+@pytest.mark.parametrize("use", ["gsm8k/math", "gsm8k/math@1"])
+def test_which_component_is_used_does_not_depend_on_a_version_that_is_pinned(use):
+    assert Use(use=use).id == "gsm8k/math"

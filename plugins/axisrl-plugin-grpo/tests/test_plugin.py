@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from axisrl.config.schema import Use
 from axisrl_grpo.plugin import (
     axisrl_advantages,
     axisrl_config_resolved,
@@ -17,9 +18,9 @@ README = Path(__file__).parents[1] / "README.md"
 
 def problems(loss, *corrections, updates_per_sync=1):
     config = SimpleNamespace(
-        loss=SimpleNamespace(use=loss),
+        loss=Use(use=loss),
         train=SimpleNamespace(updates_per_sync=updates_per_sync),
-        corrections=tuple(SimpleNamespace(use=use) for use in corrections),
+        corrections=tuple(Use(use=use) for use in corrections),
     )
     return list(axisrl_config_resolved(config))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from axisrl.plugins import (
     AdvantageComponent,
@@ -20,7 +20,7 @@ from axisrl.plugins import (
 )
 
 if TYPE_CHECKING:
-    from axisrl.config.schema import RunConfig
+    from axisrl.config.schema import RunConfig, Use
 
 _CONFIG = "axisrl.builtin.config"
 
@@ -199,7 +199,7 @@ def axisrl_config_resolved(config: RunConfig) -> Iterable[ConfigProblem]:
     rollout = config.rollout
     most = rollout.max_turns * min(rollout.sampling.max_tokens, rollout.max_context)
     for name, use in config.rewards.items():
-        free, key = _free_tokens(use.use, use.options)
+        free, key = _free_tokens(use)
         if free is not None and free >= most:
             yield ConfigProblem(
                 path=f"rewards.{name}.{key}",
@@ -209,9 +209,8 @@ def axisrl_config_resolved(config: RunConfig) -> Iterable[ConfigProblem]:
             )
 
 
-def _free_tokens(use: str, options: Mapping[str, Any]) -> tuple[int | None, str]:
+def _free_tokens(use: Use) -> tuple[int | None, str]:
     """Sampled tokens that cost nothing, and the option that says so; None for other rewards."""
-    plain = use.partition("@")[0]
-    if plain == "core/overlong":
-        return options["max_tokens"] - options["cache_tokens"], "max_tokens"
-    return (options["free_tokens"], "free_tokens") if plain == "core/length" else (None, "")
+    if use.id == "core/overlong":
+        return use.options["max_tokens"] - use.options["cache_tokens"], "max_tokens"
+    return (use.options["free_tokens"], "free_tokens") if use.id == "core/length" else (None, "")

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from axisrl.plugins.manager import PluginManager
     from axisrl.plugins.records import PluginRecord
 
+_PARTS = {"value": "value model"}
+"""What a role is called where it is not its name."""
+
 
 def print_plan(loaded: LoadedConfig, folder: Path, manager: PluginManager) -> None:
     """Print everything a person wants to check before a long run."""
@@ -68,9 +71,8 @@ def _actors(config: RunConfig) -> list[tuple[str, ...]]:
     cpus = f"{placement.cpus_per_actor:g}"
     engines = placement.engines * placement.engine_nodes
     trainers: list[tuple[str, ...]] = [
-        (name, str(count), cpus, f"{placement.gpus_trainer:g}", shared)
-        for name, count in _models(config).items()
-        if count
+        (_PARTS.get(role, role), str(count), cpus, f"{placement.gpus_trainer:g}", shared)
+        for role, count in config.models.items()
     ]
     players: list[tuple[str, ...]] = [
         ("engine", str(engines), cpus, f"{placement.gpus_engine:g}", shared),
@@ -85,30 +87,15 @@ def _actors(config: RunConfig) -> list[tuple[str, ...]]:
     return trainers + players * ("engine" in config.needs)
 
 
-def _models(config: RunConfig) -> dict[str, int]:
-    """Processes of each model that is trained or scores; a reference that only the loss itself
-    asks for is not known before it is built."""
-    if "loss" not in config.needs:
-        return {"trainer": int("trainer" in config.needs)}
-    ranks = config.placement.trainer_ranks
-    asked = bool(config.kl.coef) and config.kl.base == "reference"
-    return {
-        "trainer": ranks,
-        "value model": ranks * bool(config.value),
-        "reference": int(asked),
-        "teacher": int(bool(config.teacher)),
-    }
-
-
 def _gpus(config: RunConfig) -> float:
     """GPUs that Ray sets aside: where they are shared, one for each bundle."""
     where = config.placement
     plays = "engine" in config.needs
-    models = sum(_models(config).values()) * where.gpus_trainer
+    models = sum(config.models.values()) * where.gpus_trainer
     engines = where.engines * where.engine_nodes * where.gpus_engine * plays
     both = models + engines
-    if where.colocate and both:
-        both = max(where.engines, where.trainer_ranks)
+    if both:
+        both = where.shared_gpus or both
     return both + sum(use.replicas * use.gpus for use in config.services.values()) * plays
 
 

@@ -58,6 +58,11 @@ class PlacementConfig(Config):
     """An engine that has not echoed new weights after this is an error naming the rank and both
     versions."""
 
+    @property
+    def shared_gpus(self) -> int:
+        """GPUs that engines and models share; 0 where each has its own."""
+        return max(self.engines, self.trainer_ranks) if self.colocate else 0
+
     def __post_init__(self) -> None:
         at_least(0, gpus_engine=self.gpus_engine, gpus_trainer=self.gpus_trainer)
         at_least(0, cpus_per_actor=self.cpus_per_actor)

@@ -333,6 +333,21 @@ class RunConfig(Config):
         return self.mode == "train_offline" or bool(self.offline.rollouts)
 
     @property
+    def models(self) -> dict[str, int]:
+        """Processes of each model that is trained or scores, by role, where there are any. A
+        reference that only the loss itself asks for is not known before it is built."""
+        ranks = self.placement.trainer_ranks
+        if "loss" not in self.needs:
+            return {"trainer": 1} if "trainer" in self.needs else {}
+        asked = {
+            "trainer": ranks,
+            "value": ranks if self.value else 0,
+            "reference": 1 if self.kl.coef and self.kl.base == "reference" else 0,
+            "teacher": 1 if self.teacher else 0,
+        }
+        return {role: count for role, count in asked.items() if count}
+
+    @property
     def groups_per_window(self) -> int:
         """Tasks dispatched for one window of rollouts."""
         return self.train.batch_size * self.train.updates_per_sync // self.rollout.group_size

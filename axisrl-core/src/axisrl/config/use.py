@@ -40,6 +40,11 @@ class Use:
     use: str
     options: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def id(self) -> str:
+        """Which component, without the version that ``use`` may pin."""
+        return self.use.partition("@")[0]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServiceUse(Use):

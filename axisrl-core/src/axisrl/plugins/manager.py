@@ -85,11 +85,11 @@ class PluginManager(Lifecycle):
                 records.append(found)
             requested.append(found if isinstance(found, str) else found.name)
         for entry in before.plugins if before else ():
-            here = any(record.name == entry.name for record in records)
-            if not here and not entry.distribution:
+            if not any(record.name == entry.name for record in records):
+                if entry.distribution:
+                    continue  # uninstalled since: whoever compares manifests says so
                 records.append(_local_record(entry))
-            if here or not entry.distribution:
-                requested.append(entry.name)
+            requested.append(entry.name)
         return cls(records, requested=requested, options=options)
 
     @classmethod

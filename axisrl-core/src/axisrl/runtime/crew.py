@@ -172,10 +172,11 @@ async def _learners(boot: ActorBoot, placement: Placement, memory: MemoryTurns) 
     if config.value:
         value = await spawn_ranks(placement, ValueActor, _role(boot, "value"), "trainer")
     if "reference_logprobs" in await policy.call("needs"):
-        group = "trainer" if _asks_reference(config) else "reference"
+        group = "trainer" if "reference" in config.models else "reference"
         if group == "reference":  # only the loss itself knew
             gpus = config.placement.gpus_trainer
-            late = ResourceGroup(count=1, gpus=gpus, bundles=_bundles(config))
+            bundles = config.placement.shared_gpus
+            late = ResourceGroup(count=1, gpus=gpus, bundles=bundles)
             await placement.reserve({group: late})
         reference = await placement.spawn(FrozenActor, _role(boot, "reference"), group=group)
     if config.teacher:
@@ -195,9 +196,9 @@ def _groups(config: RunConfig) -> dict[str, ResourceGroup]:
     """Resource group -> the actors that the configuration asks for."""
     where, plays = config.placement, "engine" in config.needs
     workers = config.rollout.workers if plays else 0
-    bundles = _bundles(config)
+    models, bundles = sum(config.models.values()), where.shared_gpus
     return {
-        "trainer": ResourceGroup(count=_models(config), gpus=where.gpus_trainer, bundles=bundles),
+        "trainer": ResourceGroup(count=models, gpus=where.gpus_trainer, bundles=bundles),
         **(_engine_groups(config) if plays else {}),
         "verifier": ResourceGroup(count=where.verifiers if plays else 0),
         "reward": ResourceGroup(count=where.rewards if plays else 0),
@@ -214,27 +215,10 @@ def _engine_groups(config: RunConfig) -> dict[str, ResourceGroup]:
     """One for all engines, or one for each where each is on several machines."""
     where, gpus = config.placement, config.placement.gpus_engine
     if where.engine_nodes == 1:
-        engines = ResourceGroup(count=where.engines, gpus=gpus, bundles=_bundles(config))
+        engines = ResourceGroup(count=where.engines, gpus=gpus, bundles=where.shared_gpus)
         return {"rollout": engines}
     parts = ResourceGroup(count=where.engine_nodes, gpus=gpus, apart=True)
     return {group_of_span("rollout", rank): parts for rank in range(where.engines)}
-
-
-def _bundles(config: RunConfig) -> int:
-    """GPUs that engines and models share; 0 where each has its own."""
-    where = config.placement
-    return max(where.engines, where.trainer_ranks) if where.colocate else 0
-
-
-def _models(config: RunConfig) -> int:
-    if "loss" not in config.needs:
-        return int("trainer" in config.needs)
-    learning = config.placement.trainer_ranks * (1 + bool(config.value))
-    return learning + bool(config.teacher) + _asks_reference(config)
-
-
-def _asks_reference(config: RunConfig) -> bool:
-    return bool(config.kl.coef) and config.kl.base == "reference"
 
 
 def _role(boot: ActorBoot, role: str, rank: int = 0) -> ActorBoot:

@@ -181,7 +181,7 @@ class TrainerActor(LearnerActor):
 
         config = self.boot.config
         corrections = [
-            (use.use.partition("@")[0], self.build("correction", use, f"corrections.{at}"))
+            (use.id, self.build("correction", use, f"corrections.{at}"))
             for at, use in enumerate(config.corrections)
         ]
         self.objective = Objective(loss, corrections, config.kl, config.entropy)

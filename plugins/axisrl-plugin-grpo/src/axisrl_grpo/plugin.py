@@ -127,7 +127,7 @@ def axisrl_config_resolved(config: RunConfig) -> Iterable[ConfigProblem]:
     learn from another policy's samples as if they were its own."""
     if config.loss is None:
         return
-    if _plain_id(config.loss.use) == "grpo/reinforce" and config.train.updates_per_sync > 1:
+    if config.loss.id == "grpo/reinforce" and config.train.updates_per_sync > 1:
         yield ConfigProblem(
             path="train.updates_per_sync",
             message=f"train.updates_per_sync {config.train.updates_per_sync} leaves loss "
@@ -135,10 +135,10 @@ def axisrl_config_resolved(config: RunConfig) -> Iterable[ConfigProblem]:
             "of a window is on policy",
             fix="set train.updates_per_sync=1, or use grpo/cispo or grpo/grpo",
         )
-    if _plain_id(config.loss.use) != "grpo/kimi2-5":
+    if config.loss.id != "grpo/kimi2-5":
         return
     for index, correction in enumerate(config.corrections):
-        if _plain_id(correction.use) in _COUNT_MISMATCH:
+        if correction.id in _COUNT_MISMATCH:
             yield ConfigProblem(
                 path=f"corrections.{index}",
                 message=f"{correction.use} does not go with loss {config.loss.use}: that ratio is "
@@ -152,7 +152,3 @@ def _preset(name: str, summary: str) -> RecipeComponent:
     return RecipeComponent(
         name=name, target=f"axisrl_grpo:presets/{name}.yaml", summary=summary, preset=True
     )
-
-
-def _plain_id(use: str) -> str:
-    return use.partition("@")[0]

@@ -63,7 +63,7 @@ def axisrl_config_resolved(config: RunConfig) -> Iterable[ConfigProblem]:
     choice of base refuses them itself: its own plugin knows what its ratio holds."""
     if config.loss is None:
         return []
-    listed = [use.use.partition("@")[0] for use in config.corrections]
+    listed = [use.id for use in config.corrections]
     return [
         *_repeated(listed),
         *_two_weights(listed),
@@ -95,7 +95,7 @@ def _two_weights(listed: Sequence[str]) -> Iterator[ConfigProblem]:
 def _held_by_the_ratio(listed: Sequence[str], loss: Use) -> Iterator[ConfigProblem]:
     if loss.options.get("base") != "rollout":
         return
-    name = loss.use.partition("@")[0]
+    name = loss.id
     for index, use in enumerate(listed):
         if use in _WEIGHTS:
             yield ConfigProblem(

@@ -50,5 +50,5 @@ def _trainers(config: RunConfig) -> Iterable[tuple[str, Use]]:
     for path, trainer in (("trainer", config.trainer), ("value.trainer", value)):
         if "trainer" not in config.needs or trainer is None:
             continue
-        if trainer.use.partition("@")[0] == "megatron/trainer":
+        if trainer.id == "megatron/trainer":
             yield path, trainer

@@ -33,5 +33,5 @@ def _given(config: RunConfig) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The arguments of every engine that is this plugin's, by their keys."""
     teacher = config.teacher.engine if config.teacher else None
     for path, engine in (("engine", config.engine), ("teacher.engine", teacher)):
-        if engine is not None and engine.use.partition("@")[0] == "sglang/engine":
+        if engine is not None and engine.id == "sglang/engine":
             yield f"{path}.sglang", engine.options.get("sglang") or {}
