@@ -99,7 +99,7 @@ async def _sampled(
     async def keep(values: Any) -> Any:
         return await store.put(values, owner="engine-0")
 
-    options = {**PORTABLE, "mem_fraction_static": 0.4}
+    options = {**PORTABLE, "max_total_tokens": 65536}
     engine = SglangEngine(
         EngineConfig(max_context=2048, sglang=options), BuildContext(run_dir=work)
     )

@@ -57,6 +57,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "norm_topk_prob": True,
         "decoder_sparse_step": 1,
         "mlp_only_layers": [],
+        "tie_word_embeddings": False,  # SGLang's class of it ties none
     },
 }
 """The published sizes; the mixture is a small one of its family. Weights are drawn by SGLang

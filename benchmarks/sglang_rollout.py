@@ -127,7 +127,6 @@ async def _measure(args: argparse.Namespace, work: Path) -> None:
         for load in loads:
             raws, ours = await _side_by_side(engine, model, load, args.repeat)
             share = Spread.of(ours).median / Spread.of(raws).median
-            print("each:", [short(v) for v in raws], [short(v) for v in ours])
             kind = "no" if args.unseeded else "yes"
             row = [today(), args.model, kind, str(load.concurrency), f"{load.rollouts:,}"]
             row += [f"{load.turns} x {load.tokens}", str(Spread.of(raws)), str(Spread.of(ours))]
@@ -150,6 +149,8 @@ async def _side_by_side(
             _require_alike(done, whole)
             raws.append(done.sampled / done.seconds)
             ours.append(whole.sampled / whole.seconds)
+            told = f"{each.rollouts:,} rollouts: SGLang alone {short(raws[-1])} tokens/s"
+            print(f"{told}, the whole path {short(ours[-1])}", flush=True)
         await actor.store.close()
     return raws[1:], ours[1:]
 

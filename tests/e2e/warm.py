@@ -1,10 +1,11 @@
 """A process that has imported what a run imports, and forks one ``axisrl`` command at a time.
 
 Every command is a process of its own that can be killed; what it does not pay for again is the
-seconds that importing torch takes. One JSON list a line in, one JSON value a line out:
-``["start", arguments, environment, output file]`` gives the id of the process, ``["poll", id]``
-its exit code, negative for a signal, or null while it runs. It computes nothing before it forks,
-so no thread is lost.
+seconds that importing torch takes. Where there are GPUs it pays: CUDA does not survive the fork of
+a process in which a module has looked for a device. One JSON list a line in, one JSON value a line
+out: ``["start", arguments, environment, output file]`` gives the id of the process, ``["poll",
+id]`` its exit code, negative for a signal, or null while it runs. It computes nothing before it
+forks, so no thread is lost.
 """
 
 import importlib
@@ -45,7 +46,7 @@ def poll(pid):
 
 
 def serve():
-    for module in _SLOW:
+    for module in () if os.path.exists("/dev/nvidiactl") else _SLOW:
         importlib.import_module(module)
     verbs = {"start": start, "poll": poll}
     for line in sys.stdin:

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import os
 import re
+import shutil
 import signal
 
 import numpy as np
@@ -286,3 +287,18 @@ def test_an_unknown_server_argument_is_found_before_anything_starts(tmp_path):
 
     with pytest.raises(ConfigError, match=r"engine.sglang.tp_sise.*tp_size"):
         SglangEngine(EngineConfig(sglang={"tp_sise": 2}), BuildContext(run_dir=tmp_path))
+
+
+@pytest.mark.usefixtures("fake_sglang")
+def test_a_tied_model_with_an_output_matrix_of_its_own_does_not_start(tiny, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    from axisrl_sglang.engine import SglangEngine
+
+    model = dataclasses.replace(tiny, path=shutil.copytree(tiny.path, tmp_path / "model"))
+    weights = load_file(model.path / "model.safetensors")
+    zeros = weights["model.embed_tokens.weight"].clone().zero_()
+    save_file(weights | {"lm_head.weight": zeros}, model.path / "model.safetensors")
+    engine = SglangEngine(EngineConfig(), BuildContext(run_dir=tmp_path))
+    with pytest.raises(EnvironmentProblem, match="keeps an output matrix apart from the embedding"):
+        asyncio.run(engine.start(model))

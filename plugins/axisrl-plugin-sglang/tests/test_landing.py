@@ -1,10 +1,12 @@
 """Tests of axisrl_sglang.landing."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
-from axisrl_sglang.landing import served
+from axisrl_sglang.landing import served, untied
 
 
 class Model(nn.Module):
@@ -107,3 +109,41 @@ def test_a_parameter_that_moved_is_watched_anew():
     model.norm = nn.Parameter(torch.zeros(4), False)
     assert served(model, weights(3)) == ""
     assert torch.equal(model.norm, weights(3)["norm"].float())
+
+
+class Spoken(nn.Module):
+    """A language model's two ends; its output matrix is ``head``."""
+
+    def __init__(self, tied, head=None):
+        super().__init__()
+        self.config = SimpleNamespace(tie_word_embeddings=tied)
+        self.model = nn.Module()
+        self.model.embed_tokens = nn.Embedding(5, 2)
+        if head is not None:
+            self.lm_head = nn.Linear(2, 5, bias=False)
+            self.lm_head.weight = head(self.model.embed_tokens.weight)
+
+
+def same(weight):
+    return weight
+
+
+def copied(weight):
+    return nn.Parameter(weight.detach().clone())
+
+
+def zeros(weight):
+    return nn.Parameter(torch.zeros_like(weight))
+
+
+@pytest.mark.parametrize(
+    ("tied", "head"),
+    [(True, same), (True, copied), (True, None), (False, zeros)],
+)
+def test_an_output_matrix_that_is_the_models_is_no_problem(tied, head):
+    assert untied(Spoken(tied, head)) == ""
+
+
+def test_an_output_matrix_that_nothing_was_loaded_into_is_found():
+    found = untied(Spoken(True, zeros))
+    assert found.startswith("SGLang's Spoken keeps an output matrix apart from the embedding")

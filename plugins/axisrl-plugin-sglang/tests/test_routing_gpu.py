@@ -10,6 +10,7 @@ import torch
 
 from axisrl.builtin.memory_handles import MemoryHandleStore
 from axisrl.config.base import NoConfig
+from axisrl.errors import EnvironmentProblem
 from axisrl.runtime.partial import continued, joined
 from axisrl.types import BuildContext, GenerateRequest, SamplingParams
 from axisrl_sglang.config import EngineConfig
@@ -159,3 +160,13 @@ def test_experts_are_those_that_a_router_over_the_same_tokens_chooses(
         compare("interrupted", np.concatenate([call.prompt_ids, whole.ids]), await told(whole))
 
     asyncio.run(asyncio.wait_for(whole(), 300))
+
+
+def test_a_tied_mixture_of_which_sglang_ties_nothing_does_not_start(drawn_model, tmp_path):
+    sizes = SIZES | {"tie_word_embeddings": True}
+    model = drawn_model("qwen3_moe", "Qwen3MoeForCausalLM", sizes)
+    engine = SglangEngine(
+        EngineConfig(sglang=SMALL | {"disable_cuda_graph": True}), BuildContext(run_dir=tmp_path)
+    )
+    with pytest.raises(EnvironmentProblem, match="keeps an output matrix apart from the embedding"):
+        asyncio.run(engine.start(model))

@@ -46,7 +46,7 @@ from axisrl_sglang.arguments import check_arguments, package_folder, server_argu
 from axisrl_sglang.blocks import check_blocks
 from axisrl_sglang.config import EngineConfig
 from axisrl_sglang.launch import Part, check_part, server_values
-from axisrl_sglang.messages import About, Adapter, Ask, Experts, Output, Weights
+from axisrl_sglang.messages import NOTHING_SENT, About, Adapter, Ask, Experts, Output, Weights
 from axisrl_sglang.process import HostProcess
 from axisrl_sglang.requests import check_request, is_certain, is_masked, sampling_parameters
 from axisrl_sglang.routing import check_capturing, experts_of, fitted
@@ -134,8 +134,8 @@ class SglangEngine:
         try:
             async with asyncio.timeout(self._config.start_timeout_s):
                 about: About = await process.call("start", arguments)
-                if self._config.fp8 and not self._part.number:
-                    await self._quantise(model, process)
+                if not self._part.number:
+                    await self._look_at(model, process)
         except (TimeoutError, EngineFailure) as problem:
             await process.stop(0)
             told = str(problem) or "engine.start_timeout_s is over"
@@ -154,14 +154,16 @@ class SglangEngine:
         self._shut.clear()
         self._open.set()
 
-    async def _quantise(self, model: ModelSpec, process: HostProcess) -> None:
-        """SGLang loads plain weights into FP8 as they are: give it the model's once more."""
-        if self._config.sglang.get("load_format") == "dummy":
-            return
-        weights = Weights(0, "disk", str(model.path), "", self._config.verify_weights)
-        for report in await process.call("update", weights):
-            if report.problem:
-                raise EngineFailure(f"the weights of {model.name} in FP8 {report.problem}")
+    async def _look_at(self, model: ModelSpec, process: HostProcess) -> None:
+        """Whether SGLang can serve the model it loaded. It loads plain weights into FP8 as they
+        are: give it the model's once more."""
+        given = [Weights(0, NOTHING_SENT, "", "", False)]
+        if self._config.fp8 and self._config.sglang.get("load_format") != "dummy":
+            given.append(Weights(0, "disk", str(model.path), "", self._config.verify_weights))
+        for weights in given:
+            for report in await process.call("update", weights):
+                if report.problem:
+                    raise EngineFailure(f"the weights of {model.name}: {report.problem}")
 
     @property
     def _ranks(self) -> int:

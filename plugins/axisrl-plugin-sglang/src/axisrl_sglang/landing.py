@@ -71,6 +71,22 @@ def served(model: Any, given: Mapping[str, Tensor]) -> str:
     return problem
 
 
+def untied(model: Any) -> str:
+    """What is wrong where a model's output matrix is its embedding (``tie_word_embeddings``) and
+    SGLang's class of it keeps another, which nothing was loaded into; empty when nothing is."""
+    if not getattr(model.config, "tie_word_embeddings", False):
+        return ""
+    held = dict(model.named_parameters())  # a shared one is there once
+    output, embedding = held.get("lm_head.weight"), held.get("model.embed_tokens.weight")
+    if output is None or embedding is None or torch.equal(output, embedding):
+        return ""
+    return (
+        f"SGLang's {type(model).__name__} keeps an output matrix apart from the embedding, and the "
+        "model has one matrix for both (tie_word_embeddings): it would answer by weights that were "
+        "never loaded"
+    )
+
+
 class _Landing(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes, while it is entered, what is copied into the model's parameters."""
 

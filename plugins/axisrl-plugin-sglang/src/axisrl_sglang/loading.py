@@ -25,8 +25,8 @@ from axisrl.ops.broadcast.receiver import Party, Receiver
 from axisrl.ops.checksum import buckets_checksum, weights_checksum
 from axisrl.ops.flat_buckets import Bucket, entries_from, views
 from axisrl_sglang.fp8 import for_blocks
-from axisrl_sglang.landing import served
-from axisrl_sglang.messages import Report
+from axisrl_sglang.landing import served, untied
+from axisrl_sglang.messages import NOTHING_SENT, Report
 
 T = TypeVar("T")
 Named = Sequence[tuple[str, Tensor]]
@@ -50,6 +50,8 @@ def load(model: Any, named_tensors: Named) -> None:
 
 
 def _take(model: Any, shared: Named, wanted: Mapping[str, Any]) -> Report:
+    if wanted["transport"] == NOTHING_SENT:
+        return Report(problem=untied(model))
     received, checksum = _received(model, shared, wanted)
     if wanted["checksum"] and checksum != wanted["checksum"]:
         return Report(checksum, "what arrived is not what was sent")

@@ -12,6 +12,10 @@ RESERVED = 6
 and ends requests before."""
 
 
+NOTHING_SENT = "nothing"
+"""Transport of an update that only has SGLang's ranks look at the model they loaded themselves."""
+
+
 class About(NamedTuple):
     """What serves, once it does."""
 

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from safetensors.torch import load_file
@@ -21,6 +22,7 @@ class FusedModel(nn.Module):
     def __init__(self, path, dtype, override="{}"):
         super().__init__()
         self._config = json.loads((Path(path) / "config.json").read_text()) | json.loads(override)
+        self.config = SimpleNamespace(**self._config)
         weights = load_file(Path(path) / "model.safetensors")
         self._places = {name: place(name, weights) for name in weights}
         sizes = {}
