@@ -24,6 +24,7 @@ from axisrl.config.load import LoadedConfig, RunRequest, load_run
 from axisrl.plugins.manager import PluginManager
 from axisrl.runtime.actors import ActorBoot
 from axisrl.runtime.chat import Conversation
+from axisrl.runtime.garbage import settled
 from axisrl.runtime.rollout import RolloutActor, RolloutRequest
 from axisrl.types import BuildContext, GenerateResult, ModelSpec, SamplingParams, Task
 from axisrl_sglang.config import EngineConfig
@@ -96,7 +97,7 @@ def main() -> None:
     parser.add_argument(
         "--short", type=int, default=8000, help="rollouts of 3 turns, 16 tokens each"
     )
-    parser.add_argument("--short-concurrency", type=int, default=512)
+    parser.add_argument("--short-concurrency", nargs="*", type=int, default=[128, 512])
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--unseeded", action="store_true", help="engine.seeded: false")
     parser.add_argument("--arguments", default="{}", help="more server arguments, as JSON")
@@ -112,7 +113,7 @@ def main() -> None:
 async def _measure(args: argparse.Namespace, work: Path) -> None:
     loads = [Load(args.rounds * each, each, 1, args.tokens) for each in args.concurrency]
     if args.short:
-        loads.append(Load(args.short, args.short_concurrency, 3, 16))
+        loads += [Load(args.short, each, 3, 16) for each in args.short_concurrency]
     arguments = {**PORTABLE, "cuda_graph_max_bs_decode": max(load.concurrency for load in loads)}
     if args.model in SHAPES:
         model = shaped_folder(args.model, work)
@@ -226,6 +227,7 @@ def _task(number: int) -> Task:
 
 
 async def _whole(actor: RolloutActor, load: Load) -> Done:
+    """As in a run, with what was there before left out of garbage collection."""
     sampling = SamplingParams()
     requests = [
         RolloutRequest(
@@ -237,9 +239,10 @@ async def _whole(actor: RolloutActor, load: Load) -> Done:
         )
         for number, tokens in enumerate(load.lengths())
     ]
-    start = time.perf_counter()
-    summaries = await asyncio.gather(*(actor.play(request) for request in requests))
-    seconds = time.perf_counter() - start
+    with settled():
+        start = time.perf_counter()
+        summaries = await asyncio.gather(*(actor.play(request) for request in requests))
+        seconds = time.perf_counter() - start
     failed = next((each.error for each in summaries if not each.outcome.trainable), "")
     if failed:
         raise ValueError(f"a rollout failed: {failed}")

@@ -1,6 +1,7 @@
 """One set of actors, two placements: what a caller sees must not depend on where an actor lives."""
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -41,6 +42,9 @@ class Bare(Actor):
 
         group = get_current_placement_group()
         return group and group.id.hex()
+
+    def frozen(self):
+        return gc.get_freeze_count()
 
     def die(self):
         os._exit(1)
@@ -130,6 +134,16 @@ def test_a_dead_ray_actor_is_a_failed_run_that_names_it(local_ray, boot):
 
     with pytest.raises(RunFailed, match="rollout 0 actor"):
         using(placement, work)
+
+
+def test_a_ray_actors_collections_leave_out_what_it_was_built_of(local_ray, boot):
+    placement = RayPlacement(PlacementConfig(kind="ray"))
+
+    async def work():
+        actor = await placement.spawn(Bare, boot)
+        return await actor.call("frozen")
+
+    assert using(placement, work) > 10_000
 
 
 def test_the_requests_of_an_engine_that_died_are_answered_by_another(local_ray, boot):

@@ -22,8 +22,15 @@ def fake_sglang(monkeypatch):
     paths = [str(FAKE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    for name in [name for name in sys.modules if name.partition(".")[0] == "sglang"]:
-        monkeypatch.delitem(sys.modules, name)
+    real = {name: sys.modules.pop(name) for name in loaded()}
+    yield
+    for name in loaded():
+        del sys.modules[name]
+    sys.modules.update(real)
+
+
+def loaded():
+    return [name for name in sys.modules if name.partition(".")[0] == "sglang"]
 
 
 @pytest.fixture(scope="session")

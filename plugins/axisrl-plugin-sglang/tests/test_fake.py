@@ -20,7 +20,7 @@ from axisrl_sglang.versions import SUPPORTED
 
 FAKE = Path(__file__).parent / "fake"
 CALLS = {
-    "srt/entrypoints/engine.py": {"Engine": ["__init__", "shutdown"]},
+    "srt/entrypoints/engine.py": {"Engine": ["__init__", "shutdown", "freeze_gc"]},
     "srt/managers/tokenizer_manager.py": {
         "TokenizerManager": ["generate_request", "abort_request"]
     },

@@ -31,3 +31,7 @@ def test_an_abort_before_the_request_was_sent_to_the_scheduler_is_not_lost(start
         return await asked
 
     assert started.loop.run_until_complete(asyncio.wait_for(both(), 30)).finish == "abort"
+
+
+def test_what_sglang_loaded_is_left_out_of_its_garbage_collection(started):
+    assert started._engine.frozen

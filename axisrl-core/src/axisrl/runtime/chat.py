@@ -201,9 +201,8 @@ class Conversation:
             if text.startswith(self._seen + said):
                 delta = text[len(self._seen + said) :]
                 last = int(self.context[-1])
-                stop = self._tokenizer.decode([last], skip_special=False)
-                if last in self._tokenizer.stop_ids and delta.startswith(stop):
-                    delta = delta[len(stop) :]
+                if last in self._tokenizer.stop_ids:
+                    delta = delta.removeprefix(self._tokenizer.decode([last], skip_special=False))
                 return delta or None
         return None
 

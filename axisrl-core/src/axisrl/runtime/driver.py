@@ -37,6 +37,7 @@ from axisrl.runtime.actors import ActorBoot, build_component
 from axisrl.runtime.checkpoint import RunState, latest, read_state
 from axisrl.runtime.claim import claimed
 from axisrl.runtime.faults import Injector
+from axisrl.runtime.garbage import settled
 from axisrl.runtime.interrupt import Interrupted
 from axisrl.runtime.loggers import LoggerGroup
 from axisrl.runtime.manifest import continued, new_manifest, read_manifest, write_manifest
@@ -130,7 +131,8 @@ class _Driver:
         parts = await assemble(driver)
         try:
             await parts.supervisor.guard(self._prepared(parts, resume))
-            return await self._loop(LOOPS[self._config.mode](parts, interrupt))
+            with settled():
+                return await self._loop(LOOPS[self._config.mode](parts, interrupt))
         finally:
             self._manifest["step"] = parts.state.step
             await parts.close()

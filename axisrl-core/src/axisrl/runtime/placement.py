@@ -21,6 +21,7 @@ from axisrl.config.schema import PlacementConfig
 from axisrl.errors import ActorGone, EnvironmentProblem
 from axisrl.protocols import HandleStore
 from axisrl.runtime.actors import Actor, ActorBoot, ActorHandle
+from axisrl.runtime.garbage import settle
 from axisrl.runtime.places import RayPlaces, ResourceGroup
 
 
@@ -89,6 +90,11 @@ class ActorHost:
 
 class RayHost(ActorHost):
     """The remote object."""
+
+    async def build(self, actor: Callable[..., Actor], *args: Any) -> None:
+        """Construct ``actor(*args)``; the process is its alone."""
+        await super().build(actor, *args)
+        settle()
 
     def where(self) -> tuple[int, str]:
         """Its process and node."""

@@ -129,7 +129,9 @@ class RolloutActor(Caller):
             finally:
                 self._engine.release(request.id)
                 await self.store.release(episode.parts)
-            return await self._summary(request, episode, time.monotonic() - begun)
+            seconds = time.monotonic() - begun
+        await asyncio.sleep(0)  # rollouts that go on come first: the engine waits for them
+        return await self._summary(request, episode, seconds)
 
     async def _episode(self, request: RolloutRequest, episode: Episode) -> None:
         limits = self.boot.config.rollout

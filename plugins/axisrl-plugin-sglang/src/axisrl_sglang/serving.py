@@ -47,6 +47,7 @@ class Serving:
         capacity = int(first["max_total_num_tokens"])
         if self._manager is None:
             return About(__version__, 0, 0, capacity, frozenset())
+        engine.freeze_gc()  # a full collection would stop every request for a fifth of a second
         speculates = arguments.get("speculative_algorithm") is not None
         masks = _has(io_struct.GenerateReqInput, "return_sampling_mask") and not speculates
         return About(

@@ -285,6 +285,9 @@ class Engine:
         infos = [{"status": "ready", "max_total_num_tokens": 10_000}]
         self._scheduler_init_result = SimpleNamespace(scheduler_infos=infos)
 
+    def freeze_gc(self):
+        self.frozen = True
+
     def shutdown(self):
         if self.tokenizer_manager is not None:
             self.tokenizer_manager.scheduler.stop()

@@ -1,0 +1,23 @@
+"""Tests of axisrl.runtime.garbage."""
+
+import gc
+
+from axisrl.runtime.garbage import settled
+
+
+class Knot:
+    """Keeps itself alive until a collection finds it."""
+
+    def __init__(self):
+        self.itself = self
+
+
+def test_what_was_there_is_not_collected_within_and_is_afterwards():
+    kept = Knot()
+    with settled():
+        assert gc.get_freeze_count() > 0
+        assert not any(found is kept for found in gc.get_objects())
+        made = Knot()
+        assert any(found is made for found in gc.get_objects())
+    assert gc.get_freeze_count() == 0
+    assert any(found is kept for found in gc.get_objects())
