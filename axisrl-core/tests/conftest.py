@@ -307,6 +307,32 @@ def toy(site: Site) -> Site:
     return site
 
 
+SPHERE = """
+from axisrl.plugins import EnvComponent, hookimpl
+
+@hookimpl
+def axisrl_envs():
+    config = "{module}.config:Sphere"
+    return [EnvComponent(name="sphere", target="{module}.config:Sphere", config=config)]
+"""
+SPHERE_CONFIG = """
+from __future__ import annotations
+from dataclasses import dataclass
+from axisrl.config.base import Config
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sphere(Config):
+    size: int = 3
+"""
+
+
+@pytest.fixture
+def sphere(toy: Site) -> Site:
+    """``toy``, and the plugin ``round`` with an env that has a size, too."""
+    toy.add("round", SPHERE, files={"config.py": SPHERE_CONFIG})
+    return toy
+
+
 @pytest.fixture(scope="session")
 def local_ray(tmp_path_factory):
     """A Ray of two CPUs and two GPUs (nobody has to own them) for the whole session, with little

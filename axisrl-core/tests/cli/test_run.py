@@ -228,6 +228,12 @@ def test_resume_with_other_settings_lists_them(run, output_root):
     refused(result, 2, "env.size: 5 -> 2", "train.updates: 10 -> 20", "--allow-drift")
 
 
+def test_an_option_left_behind_with_its_component_is_told_before_anything_starts(run, sphere):
+    for asked in (["--name", "a"], ["--name", "b", "--dry-run"]):
+        result = run("toy/base", "env=round/sphere", *asked)
+        assert result.stderr.startswith("note: env.size is 3, the default of round/sphere: 5 ")
+
+
 def test_allow_drift_goes_on_with_other_settings_and_says_so(run, fake, output_root):
     run("toy/base", "--name", "a")
     result = run("--resume", "a", "train.updates=20", "--allow-drift")

@@ -70,6 +70,15 @@ def test_an_argument_reaches_into_a_component_and_may_replace_it(load):
     assert loaded.tree["loss"]["clip"] == 1e-3
 
 
+def test_options_left_behind_with_their_component_are_told_where_the_next_knows_them(load, sphere):
+    assert load("toy/base", "env=round/sphere").notes == (
+        "env.size is 3, the default of round/sphere: 5 (recipe toy/base) was set for toy/world",
+    )
+    assert load("toy/base", "env={use: round/sphere, size: 4}").notes == ()
+    assert load("toy/base", "env.size=3", "env=round/sphere").notes == ()
+    assert load("toy/base", "env=toy/void").notes == ()
+
+
 def test_a_verifier_is_added_and_taken_out_by_its_name(load):
     loaded = load("toy/base", "verifiers.second.use=toy/exact", "verifiers.exact=null")
     assert loaded.tree["verifiers"] == {"second": {"use": "toy/exact"}}

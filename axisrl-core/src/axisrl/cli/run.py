@@ -84,6 +84,8 @@ def execute(arguments: Arguments) -> int:
     drift = target.check(loaded, folder)
     for line in drift:
         click.echo(f"drift: {line}", err=True)
+    for line in loaded.notes:
+        click.echo(f"note: {line}", err=True)
     if arguments.dry_run:
         write = not target.resume and not target.occupied(folder)
         _dry_run(loaded, folder, manager, write=write)

@@ -6,7 +6,7 @@ presets left to right < ``key.path=value``. Nothing is started or built, and no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 COMMAND_LINE = "command line"
 DEFAULT = "default"
+_DEFAULT_OF = "default of "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,8 @@ class LoadedConfig:
     """Dotted key of each leaf of ``tree`` -> where it was set."""
     recipe: str
     components: tuple[UsedComponent, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Options that were set for a component that another one took the place of."""
 
 
 def load_run(request: RunRequest, manager: PluginManager) -> LoadedConfig:
@@ -79,7 +82,12 @@ def load_run(request: RunRequest, manager: PluginManager) -> LoadedConfig:
     raise_problems(check(config, used), origins)
     _raise_found(manager.config_resolved(config), origins)
     return LoadedConfig(
-        config=config, tree=tree, origins=origins, recipe=recipe.name, components=used
+        config=config,
+        tree=tree,
+        origins=origins,
+        recipe=recipe.name,
+        components=used,
+        notes=tuple(_left_behind(layers, tree, origins)),
     )
 
 
@@ -235,12 +243,29 @@ def _resolved_tree(
             at = at[int(part) if isinstance(at, list) else part]
         key: Any = int(last) if isinstance(at, list) else last
         at[key] = {**at[key], "use": each.id, **each.options}
-        defaults[each.path] = f"default of {each.resolved.id}"
+        defaults[each.path] = f"{_DEFAULT_OF}{each.resolved.id}"
     known = {
         leaf: origins.get(leaf) or origin_of(origins, leaf) or origin_of(defaults, leaf) or DEFAULT
         for leaf in leaves(tree)
     }
     return tree, known
+
+
+def _left_behind(
+    layers: Layers, tree: Mapping[str, Any], origins: Mapping[str, str]
+) -> Iterator[str]:
+    """Options of a replaced component that the one in its place knows, too, and has at another
+    value because nobody set it."""
+    for leaf, left in layers.left.items():
+        at: Any = tree
+        for part in leaf.split("."):
+            at = at.get(part) if isinstance(at, Mapping) else None
+        default = origins.get(leaf, "")
+        if default.startswith(_DEFAULT_OF) and at is not None and at != left.value:
+            yield (
+                f"{leaf} is {at!r}, the {default}: {left.value!r} ({left.origin}) was set for "
+                f"{left.component}"
+            )
 
 
 def _said(path: str, message: str) -> str:

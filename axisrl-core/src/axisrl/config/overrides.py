@@ -9,12 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from axisrl.config.text import parse
 from axisrl.errors import UsageError
 
 Tree = dict[str, Any]
+
+
+class Left(NamedTuple):
+    """An option that was set for a component that is no longer there."""
+
+    value: Any
+    origin: str
+    component: str
 
 
 @dataclass(slots=True)
@@ -23,6 +31,8 @@ class Layers:
 
     tree: Tree = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
+    left: dict[str, Left] = field(default_factory=dict)
+    """Options, by their leaf, of components in whose places others were named."""
     _order: list[str] = field(default_factory=list)
 
     def rank(self, origin: str) -> int:
@@ -37,6 +47,7 @@ class Layers:
 
     def _merge(self, lower: Tree, upper: Mapping[str, Any], path: str, origin: str) -> None:
         if "use" in lower and "use" in upper and lower["use"] != upper["use"]:
+            self._leave(lower, path, str(lower["use"]))
             self._forget(path)
             lower.clear()
         for key, value in upper.items():
@@ -51,6 +62,14 @@ class Layers:
                 self._forget(here)
                 lower[key] = {} if isinstance(value, Mapping) else value
                 self.origins[here] = origin
+
+    def _leave(self, options: Mapping[str, Any], path: str, component: str) -> None:
+        for key, value in options.items():
+            here = f"{path}.{key}" if path else key
+            if isinstance(value, Mapping) and value:
+                self._leave(value, here, component)
+            elif here in self.origins:
+                self.left[here] = Left(value, self.origins[here], component)
 
     def _forget(self, path: str) -> None:
         prefix = f"{path}."
