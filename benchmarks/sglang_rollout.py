@@ -3,6 +3,7 @@ trace and record into the store) beside SGLang alone, on the same prompts and le
 SGLang process, taking turns.
 
 Run: python benchmarks/sglang_rollout.py --model qwen2.5-1.5b --concurrency 128 512 --short 8000
+     python benchmarks/sglang_rollout.py --workers 4     engine and workers are processes, on Ray
 """
 
 from __future__ import annotations
@@ -14,33 +15,46 @@ import os
 import random
 import tempfile
 import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
-from axisrl.config.load import LoadedConfig, RunRequest, load_run
+from axisrl.config.base import NoConfig
+from axisrl.config.load import RunRequest, load_run
 from axisrl.plugins.manager import PluginManager
-from axisrl.runtime.actors import ActorBoot
-from axisrl.runtime.chat import Conversation
+from axisrl.protocols import HandleStore
+from axisrl.runtime.actors import Actor, ActorBoot, ActorHandle
+from axisrl.runtime.chat import Conversation, load_tokenizer
+from axisrl.runtime.engine import EngineActor
 from axisrl.runtime.garbage import settled
+from axisrl.runtime.placement import make_placement
 from axisrl.runtime.rollout import RolloutActor, RolloutRequest
-from axisrl.types import BuildContext, GenerateResult, ModelSpec, SamplingParams, Task
-from axisrl_sglang.config import EngineConfig
-from axisrl_sglang.engine import SglangEngine
+from axisrl.types import (
+    BuildContext,
+    GenerateResult,
+    ModelSpec,
+    RolloutSummary,
+    SamplingParams,
+    Task,
+)
 from report import Spread, markdown_row, short, today, versions
 from sglang_parts import PORTABLE, SHAPES, shaped_folder
 from sglang_raw_host import Done, Job
-from sums_env import Sums, SumsConfig
+from sums_env import Sums
 
 ENV = Path(__file__).parent / "sums_env.py"
 RUN = {
     "mode": "rollout",
+    "env": {"use": "sums-env/sums"},
     "verifiers": {"correct": {"use": "gsm8k/math"}},
     "rewards": {"main": {"use": "core/sum"}},
-    "engine": {"use": "sglang/engine"},
     "train": {"updates": 1},
+    "rollout": {"max_inflight": 10_000, "max_turns": 3, "sampling": {"max_tokens": 1024}},
 }
 
 
@@ -61,30 +75,27 @@ class Load:
         return [draw.randint(self.tokens // 2, self.tokens * 3 // 2) for _ in range(self.rollouts)]
 
 
-class RawEngine(SglangEngine):
+class RawEngineActor(EngineActor):
     """An engine whose SGLang process also answers without it."""
 
-    host_module: ClassVar[str] = "sglang_raw_host"
+    def __init__(self, boot: ActorBoot, store: HandleStore | None = None) -> None:
+        super().__init__(boot, store)
+        engine: Any = self._engine
+        engine.host_module = "sglang_raw_host"
 
     async def raw(self, jobs: list[Job], concurrency: int) -> Done:
         """See ``sglang_raw_host``."""
-        return Done(*await self._running().process.call("raw", jobs, concurrency))
+        engine: Any = self._engine
+        return Done(*await engine._running().process.call("raw", jobs, concurrency))
 
 
-class Direct:
-    """An actor handle on an engine of this process."""
+class Crew(NamedTuple):
+    """What plays, as a run starts it."""
 
-    pid = os.getpid()
-
-    def __init__(self, engine: SglangEngine) -> None:
-        self._engine = engine
-
-    async def call(self, method: str, *args: Any) -> Any:
-        """Call the engine."""
-        return await getattr(self._engine, method)(*args)
-
-    def kill(self) -> None:
-        """Nothing to end."""
+    boot: ActorBoot
+    engine: ActorHandle
+    workers: list[ActorHandle]
+    store: HandleStore
 
 
 def main() -> None:
@@ -98,6 +109,7 @@ def main() -> None:
         "--short", type=int, default=8000, help="rollouts of 3 turns, 16 tokens each"
     )
     parser.add_argument("--short-concurrency", nargs="*", type=int, default=[128, 512])
+    parser.add_argument("--workers", type=int, default=0, help="on Ray; 0: in this process")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--unseeded", action="store_true", help="engine.seeded: false")
     parser.add_argument("--arguments", default="{}", help="more server arguments, as JSON")
@@ -119,40 +131,76 @@ async def _measure(args: argparse.Namespace, work: Path) -> None:
         model = shaped_folder(args.model, work)
         arguments["load_format"] = "dummy"
     else:
-        model = ModelSpec(name="benchmark", path=Path(args.model))
+        model = ModelSpec(name="benchmark", path=Path(args.model), device="cuda")
     arguments |= json.loads(args.arguments)
-    config = EngineConfig(seeded=not args.unseeded, sglang=arguments)
-    engine = RawEngine(config, BuildContext(run_dir=work))
-    await engine.start(model)
-    try:
+    engine = {"use": "sglang/engine", "seeded": not args.unseeded, "sglang": arguments}
+    async with _crew(model, engine, args.workers, work) as crew:
         for load in loads:
-            raws, ours = await _side_by_side(engine, model, load, args.repeat)
+            raws, ours = await _side_by_side(crew, load, args.repeat)
             share = Spread.of(ours).median / Spread.of(raws).median
-            kind = "no" if args.unseeded else "yes"
-            row = [today(), args.model, kind, str(load.concurrency), f"{load.rollouts:,}"]
+            kind, workers = "no" if args.unseeded else "yes", str(args.workers or "-")
+            row = [today(), args.model, kind, workers, str(load.concurrency), f"{load.rollouts:,}"]
             row += [f"{load.turns} x {load.tokens}", str(Spread.of(raws)), str(Spread.of(ours))]
             print(markdown_row([*row, f"{100 * share:.1f} %"]), flush=True)
+
+
+@asynccontextmanager
+async def _crew(
+    model: ModelSpec, engine: Mapping[str, Any], workers: int, work: Path
+) -> AsyncIterator[Crew]:
+    """An engine and workers, in this process or as Ray actors."""
+    boot = _boot(model, engine, workers, work)
+    store = Actor(boot).store
+    placement = make_placement(boot.config.placement, store)
+    serving = None
+    try:
+        serving = await placement.spawn(RawEngineActor, replace(boot, role="engine"))
+        await serving.call("start")
+        peers = {"engine": [serving]}
+        boots = [replace(boot, role="rollout", rank=rank) for rank in range(workers or 1)]
+        spawned = [placement.spawn(RolloutActor, each, peers) for each in boots]
+        yield Crew(boot, serving, list(await asyncio.gather(*spawned)), store)
     finally:
-        await engine.stop()
+        if serving is not None:
+            await serving.call("stop")
+        await placement.close()
+        await store.close()
 
 
-async def _side_by_side(
-    engine: RawEngine, model: ModelSpec, load: Load, repeat: int
-) -> tuple[list[float], list[float]]:
+def _boot(model: ModelSpec, engine: Mapping[str, Any], workers: int, work: Path) -> ActorBoot:
+    placement: dict[str, Any] = {"kind": "inline"}
+    if workers:
+        gpus = 1 if torch.cuda.is_available() else 0
+        placement = {"kind": "ray", "cpus_per_actor": 0.1, "gpus_engine": gpus}
+    run: dict[str, Any] = {
+        **RUN,
+        "engine": dict(engine),
+        "model": {"name": str(model.path), "dtype": model.dtype, "device": model.device},
+        "dataset": {"use": "core/tasks", "path": str(work / "tasks.jsonl")},
+        "placement": placement,
+    }
+    (work / "tasks.jsonl").write_text(json.dumps(_sum(0)))
+    path = work / "rollout.yaml"
+    path.write_text(json.dumps(run))  # JSON is YAML
+    manager = PluginManager.discover(local=[ENV])
+    config = load_run(RunRequest(recipe=str(path)), manager).config
+    return ActorBoot(
+        role="driver", rank=0, manifest=manager.manifest(), config=config, run_dir=work, model=model
+    )
+
+
+async def _side_by_side(crew: Crew, load: Load, repeat: int) -> tuple[list[float], list[float]]:
     """Tokens a second of SGLang alone and of the whole path, ``repeat`` times after a short one."""
-    with tempfile.TemporaryDirectory() as folder:
-        actor = _actor(engine, model, load, Path(folder))
-        jobs = await _jobs(actor, load)
-        raws, ours = [], []
-        for each in [replace(load, rollouts=load.concurrency), *[load] * repeat]:
-            done = await engine.raw(jobs[: each.rollouts], each.concurrency)
-            whole = await _whole(actor, each)
-            _require_alike(done, whole)
-            raws.append(done.sampled / done.seconds)
-            ours.append(whole.sampled / whole.seconds)
-            told = f"{each.rollouts:,} rollouts: SGLang alone {short(raws[-1])} tokens/s"
-            print(f"{told}, the whole path {short(ours[-1])}", flush=True)
-        await actor.store.close()
+    jobs = await _jobs(crew.boot, load)
+    raws, ours = [], []
+    for each in [replace(load, rollouts=load.concurrency), *[load] * repeat]:
+        done: Done = await crew.engine.call("raw", jobs[: each.rollouts], each.concurrency)
+        whole = await _whole(crew, each)
+        _require_alike(done, whole)
+        raws.append(done.sampled / done.seconds)
+        ours.append(whole.sampled / whole.seconds)
+        told = f"{each.rollouts:,} rollouts: SGLang alone {short(raws[-1])} tokens/s"
+        print(f"{told}, the whole path {short(ours[-1])}", flush=True)
     return raws[1:], ours[1:]
 
 
@@ -168,40 +216,9 @@ def _sum(number: int) -> dict[str, str]:
     return {"question": f"{left} + {right} =", "answer": str(left + right)}
 
 
-def _loaded(model: ModelSpec, load: Load, work: Path) -> tuple[LoadedConfig, PluginManager]:
-    run: dict[str, Any] = {
-        **RUN,
-        "env": {"use": "sums-env/sums", "turns": load.turns},
-        "model": {"name": str(model.path), "dtype": model.dtype, "device": model.device},
-        "dataset": {"use": "core/tasks", "path": str(work / "tasks.jsonl")},
-        "rollout": {
-            "max_inflight": load.concurrency,
-            "max_turns": load.turns,
-            "sampling": {"max_tokens": load.tokens * 2},
-        },
-    }
-    (work / "tasks.jsonl").write_text(json.dumps(_sum(0)))
-    path = work / "rollout.yaml"
-    path.write_text(json.dumps(run))  # JSON is YAML
-    manager = PluginManager.discover(local=[ENV])
-    return load_run(RunRequest(recipe=str(path)), manager), manager
-
-
-def _actor(engine: SglangEngine, model: ModelSpec, load: Load, work: Path) -> RolloutActor:
-    loaded, manager = _loaded(model, load, work)
-    boot = ActorBoot(
-        role="rollout",
-        rank=0,
-        manifest=manager.manifest(),
-        config=loaded.config,
-        run_dir=work,
-        model=model,
-    )
-    return RolloutActor(boot, None, {"engine": [Direct(engine)]})
-
-
-async def _jobs(actor: RolloutActor, load: Load) -> list[Job]:
+async def _jobs(boot: ActorBoot, load: Load) -> list[Job]:
     """What the whole path will send, without the sampled tokens."""
+    tokenizer, context = load_tokenizer(boot.model.path), BuildContext(run_dir=boot.run_dir)
     answer = GenerateResult(
         ids=np.full(1, 10, np.int32),
         logprobs=np.zeros(1, np.float32),
@@ -210,9 +227,8 @@ async def _jobs(actor: RolloutActor, load: Load) -> list[Job]:
     )
     jobs = []
     for number, tokens in enumerate(load.lengths()):
-        env = Sums(SumsConfig(turns=load.turns), BuildContext(run_dir=actor.boot.run_dir))
-        conversation = Conversation(actor.services["tokenizer"])
-        observation = await env.reset(_task(number))
+        env, conversation = Sums(NoConfig(), context), Conversation(tokenizer)
+        observation = await env.reset(_task(number, load))
         while observation is not None:
             conversation.observe(observation)
             action = conversation.act(answer, SamplingParams(), 0)
@@ -222,32 +238,41 @@ async def _jobs(actor: RolloutActor, load: Load) -> list[Job]:
     return jobs
 
 
-def _task(number: int) -> Task:
-    return Task(id=str(number), data=_sum(number))
+def _task(number: int, load: Load) -> Task:
+    return Task(id=str(number), data={**_sum(number), "turns": load.turns})
 
 
-async def _whole(actor: RolloutActor, load: Load) -> Done:
-    """As in a run, with what was there before left out of garbage collection."""
+async def _whole(crew: Crew, load: Load) -> Done:
+    """As in a run, each worker with its share of the rollouts that go on at once."""
     sampling = SamplingParams()
-    requests = [
-        RolloutRequest(
-            stream="train",
-            task=_task(number),
-            group=number,
-            member=0,
-            sampling=replace(sampling, max_tokens=tokens),
-        )
-        for number, tokens in enumerate(load.lengths())
-    ]
+    requests = iter(
+        [
+            RolloutRequest(
+                stream="train",
+                task=_task(number, load),
+                group=number,
+                member=0,
+                sampling=replace(sampling, max_tokens=tokens),
+            )
+            for number, tokens in enumerate(load.lengths())
+        ]
+    )
+    summaries: list[RolloutSummary] = []
+
+    async def play(worker: ActorHandle) -> None:
+        for request in requests:
+            summaries.append(await worker.call("play", request))
+
+    players = [crew.workers[at % len(crew.workers)] for at in range(load.concurrency)]
     with settled():
         start = time.perf_counter()
-        summaries = await asyncio.gather(*(actor.play(request) for request in requests))
+        await asyncio.gather(*map(play, players))
         seconds = time.perf_counter() - start
     failed = next((each.error for each in summaries if not each.outcome.trainable), "")
     if failed:
         raise ValueError(f"a rollout failed: {failed}")
     handles = [handle for each in summaries for handle in (each.trace, each.record) if handle]
-    await actor.store.release(handles)
+    await crew.store.release(handles)
     sampled = sum(each.sampled_tokens for each in summaries)
     return Done(sampled, sum(each.prompt_tokens for each in summaries), seconds)
 

@@ -7,31 +7,22 @@ It judges nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from axisrl.config.base import Config
+from axisrl.config.base import NoConfig
 from axisrl.plugins import EnvComponent, hookimpl
 from axisrl.types import Action, BuildContext, Message, Observation, StepResult, Task
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SumsConfig(Config):
-    """Options of ``sums-env/sums``."""
-
-    turns: int = 1
-    """Answers of a rollout."""
-
-
 class Sums:
-    """Reads ``question`` from the task."""
+    """Reads ``question`` and ``turns`` from the task."""
 
-    def __init__(self, config: SumsConfig, context: BuildContext) -> None:
-        self._left = config.turns
+    def __init__(self, config: NoConfig, context: BuildContext) -> None:
+        self._left = 0
         self._question = ""
 
     async def reset(self, task: Task) -> Observation:
         """The first sum."""
-        self._question = str(task.data["question"])
+        self._question, self._left = str(task.data["question"]), int(task.data["turns"])
         system = Message(role="system", content="Solve the sum.")
         return Observation(messages=(system, Message(role="user", content=self._question)))
 
@@ -50,11 +41,4 @@ class Sums:
 @hookimpl
 def axisrl_envs() -> Iterable[EnvComponent]:
     """One environment."""
-    return [
-        EnvComponent(
-            name="sums",
-            target=f"{__name__}:Sums",
-            config=f"{__name__}:SumsConfig",
-            summary="Asks for sums",
-        )
-    ]
+    return [EnvComponent(name="sums", target=f"{__name__}:Sums", summary="Asks for sums")]
