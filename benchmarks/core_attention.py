@@ -11,7 +11,8 @@ Forward, and forward with backward, of one layer's attention over a packed batch
   its kernel nor its gradient.
 - SdpaRowAttention: one plain causal ``scaled_dot_product_attention`` a row.
 
-Two batches: rows of several lengths, and one row, where all three are plain causal attention.
+Two batches unless ``--rows`` says otherwise: rows of several lengths, and one row, where all three
+are plain causal attention.
 Before anything is timed outputs and gradients are compared, and the script ends where they are
 apart. Counted are 2 length^2 x heads x head size operations a row forward and twice as many
 backward, as causal attention needs them; what is computed a second time counts once. What is made
@@ -213,6 +214,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--device", default="cpu", choices=tuple(TOKENS))
     parser.add_argument("--tokens", type=int, help="a multiple of 64")
+    parser.add_argument(
+        "--rows", nargs="*", type=int, default=[1], help="batches of so many equal rows"
+    )
     parser.add_argument("--heads", type=int, default=12)
     parser.add_argument("--kv-heads", type=int, default=2)
     parser.add_argument("--size", type=int, default=128, help="of a head")
@@ -230,7 +234,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parse(arguments)
     mixed = lengths_of(args.tokens)
     told = f"{len(mixed)} of {min(mixed):,} to {max(mixed):,}"
-    lines = compare(args, told, mixed) + compare(args, f"1 of {args.tokens:,}", [args.tokens])
+    lines = compare(args, told, mixed)
+    for rows in args.rows:
+        length = args.tokens // rows
+        lines += compare(args, f"{rows} of {length:,}", [length] * rows)
     cuda = args.device == "cuda"
     machine = torch.cuda.get_device_name() if cuda else f"{cpu_name()}, load {load_average()}"
     print(f"{today()}, {machine}, {DTYPE[args.device]}, {args.tokens:,} tokens,")
