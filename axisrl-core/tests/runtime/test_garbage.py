@@ -3,6 +3,7 @@
 import gc
 
 from axisrl.runtime.garbage import settled
+from axisrl.runtime.rollout import RolloutActor
 
 
 class Knot:
@@ -21,3 +22,19 @@ def test_what_was_there_is_not_collected_within_and_is_afterwards():
         assert any(found is made for found in gc.get_objects())
     assert gc.get_freeze_count() == 0
     assert any(found is kept for found in gc.get_objects())
+
+
+def test_while_a_run_goes_on_what_it_was_started_with_is_left_out_of_collections(
+    stage, monkeypatch
+):
+    played = []
+    play = RolloutActor.play
+
+    async def watched(actor, request):
+        played.append(gc.get_freeze_count())
+        return await play(actor, request)
+
+    monkeypatch.setattr(RolloutActor, "play", watched)
+    stage()
+    assert min(played) > 10_000
+    assert gc.get_freeze_count() == 0
